@@ -1,0 +1,43 @@
+# make train and make test work on a fresh machine; nothing else is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN ?= runs/cartpole-$(shell date +%Y%m%d-%H%M%S)
+
+.PHONY: setup train test check prove bench format lint type clean
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,dev]"
+	touch $@
+
+train: setup  ## the main job: train PPO on CartPole and show the result
+	$(BIN)/rollmill train configs/ppo/cartpole.yaml --run $(RUN)
+	$(BIN)/rollmill show $(RUN)
+
+test: setup  ## every test that takes minutes at most
+	$(BIN)/pytest -m "not prove"
+
+check: setup lint type  ## format, lint, types, fast tests: at most four minutes
+	$(BIN)/pytest -m "not prove and not slow"
+
+prove: setup  ## the long proofs; what they print is committed under docs/
+	$(BIN)/pytest -m prove -s
+
+bench: setup  ## ours and the peers in turn, each peer in its own venv
+	$(BIN)/python benchmarks/run.py
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+type: setup
+	$(BIN)/mypy
+
+clean:
+	rm -rf .venv .venvs build *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

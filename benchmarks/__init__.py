@@ -1,0 +1,1 @@
+"""Ours against the peers, in alternation; see README.md in this folder."""

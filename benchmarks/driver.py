@@ -1,0 +1,65 @@
+"""What every driver script shares, ours and the peers' alike: arguments, clocks and the one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import TextIO
+
+WARM_UP = 2  # updates before the clock starts, so that imports, allocation and caches are not measured
+EPISODES = 100  # the window of a solved task
+SOLVED_RETURN = 475.0  # mean over the window, CartPole-v1's own threshold
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a throughput measurement")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def emit(result: dict[str, float | int | None], file: TextIO = sys.stdout) -> None:
+    """Prints the driver's only result, always with the same three keys first."""
+    keys = {"steps_per_second": None, "seconds_to_solve": None, "env_steps": None}
+    print(json.dumps({**keys, **result}), file=file, flush=True)
+
+
+class Throughput:
+    """Steps per second from the end of update `WARM_UP` to the end of the first update after `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.marks: list[tuple[float, int]] = []  # (time, env steps) at the end of every update
+
+    def updated(self, env_steps: int) -> bool:
+        """Notes the end of an update; True once the measurement is long enough."""
+        self.marks.append((time.perf_counter(), env_steps))
+        return len(self.marks) > WARM_UP and self.marks[-1][0] - self.marks[WARM_UP - 1][0] >= self.seconds
+
+    def result(self) -> dict[str, float | int | None]:
+        if len(self.marks) <= WARM_UP:
+            raise SystemExit(f"only {len(self.marks)} updates: nothing to measure after {WARM_UP} for warming up")
+        (start, first), (end, last) = self.marks[WARM_UP - 1], self.marks[-1]
+        return {"steps_per_second": (last - first) / (end - start), "env_steps": last}
+
+
+class SolveClock:
+    """Seconds from the start of training until the last `EPISODES` training episodes average `SOLVED_RETURN`."""
+
+    def __init__(self) -> None:
+        self.start = time.perf_counter()
+        self.returns: deque[float] = deque(maxlen=EPISODES)
+        self.seconds: float | None = None
+
+    def ended(self, returns: Iterable[float]) -> bool:
+        """Notes finished episodes; True once the task is solved."""
+        for value in returns:
+            self.returns.append(value)
+            full = len(self.returns) == EPISODES
+            if self.seconds is None and full and sum(self.returns) / EPISODES >= SOLVED_RETURN:
+                self.seconds = time.perf_counter() - self.start
+        return self.seconds is not None

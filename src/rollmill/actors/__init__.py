@@ -1,0 +1,1 @@
+"""Making unrolls: playing episodes, deciding, assembling."""

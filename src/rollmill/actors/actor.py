@@ -1,0 +1,76 @@
+"""The fused actor: one env group and one policy copy in one component, the fast default."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from rollmill.actors.assemble import UnrollAssembler
+from rollmill.actors.episodes import Episodes
+from rollmill.models.weights import WeightsLoader
+from rollmill.algorithms.policy import Policy
+from rollmill.errors import Stalled
+from rollmill.seeding import generator
+from rollmill.transport.ports import Ports
+from rollmill.types import Ticket
+
+
+class Actor:
+    """Makes one unroll per ticket, with exactly the weights that the ticket names.
+
+    Ports: `tickets` in, `weights` in (cell), `unrolls` out.
+    """
+
+    def __init__(self, name: str, episodes: Episodes, policy: Policy, steps: int, root_seed: int, ports: Ports) -> None:
+        self.name = name
+        self._episodes, self._policy = episodes, policy
+        self._steps, self._root_seed = steps, root_seed
+        self._tickets, self._weights, self._unrolls = ports["tickets"], ports["weights"], ports["unrolls"]
+        self._loader = WeightsLoader(policy.network)
+        self._assembler = UnrollAssembler()
+        self._state = policy.initial_state()
+        self._obs, self._reset = episodes.begin()
+        self._idle_since = perf_counter()
+
+    def work(self) -> bool:
+        """One unroll, if there is a ticket and room for it."""
+        lease = self._tickets.take()
+        if lease is None:
+            return False
+        ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
+        self._tickets.release(lease)
+        room = self._unrolls.reserve()
+        if room is None:
+            # The learner gives out no more tickets than there are slots, so this is a defect, not back-pressure.
+            raise Stalled(f"{self.name}: got a ticket but every slot of its unrolls is in use")
+        if not self._loader.load(self._weights, ticket.version):
+            raise Stalled(f"{self.name}: weights of version {ticket.version} are not there (newest {self._weights.version})")
+        self._policy.begin(ticket.version)
+        self._play(ticket, room.arrays)
+        self._unrolls.commit(room)
+        self._idle_since = perf_counter()
+        return True
+
+    def _play(self, ticket: Ticket, out: dict[str, object]) -> None:
+        policy, episodes, assembler = self._policy, self._episodes, self._assembler
+        noise = policy.noise(generator(self._root_seed, "action", ticket.actor, ticket.sequence), self._steps)
+        assembler.begin(out, ticket, self._state)
+        obs, reset, state = self._obs, self._reset, self._state
+        started = perf_counter()
+        waited, stepping = started - self._idle_since, 0.0
+        for t in range(self._steps):
+            decision = policy.act(obs, state, reset, noise[t])
+            assembler.decided(obs, reset, decision)
+            before = perf_counter()
+            outcome = episodes.step(decision.action)
+            stepping += perf_counter() - before
+            obs, reset, state = outcome.obs, outcome.reset, decision.state
+            assembler.happened(outcome, state)
+            if outcome.over:
+                break
+        deciding = perf_counter() - started - stepping
+        assembler.finish(obs, reset, state, (stepping, deciding, waited))
+        self._obs, self._reset, self._state = obs, reset, state
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._episodes.close()

@@ -1,0 +1,58 @@
+"""Putting steps in their places: the one writer of the unroll layout (`types.unroll_spec`)."""
+
+from __future__ import annotations
+
+from rollmill import nested
+from rollmill.nested import Nested
+from rollmill.types import Array, Decision, Outcome, Ticket
+
+
+class UnrollAssembler:
+    """Writes one unroll row by row: `begin`, then `decided` and `happened` in turn, then `finish`."""
+
+    def __init__(self) -> None:
+        self._out: dict[str, Nested] = {}
+        self._t = 0
+
+    def begin(self, out: dict[str, Nested], ticket: Ticket, state: Nested) -> None:
+        """Start an unroll with the recurrent state in which it begins."""
+        self._out, self._t = out, 0
+        out["ticket"][:] = ticket
+        nested.copy_into(out["state"], state)
+
+    def decided(self, obs: Nested, reset: Array, decision: Decision) -> None:
+        """What was seen at row t and what was decided then; must precede the step, which overwrites `obs`."""
+        out, t = self._out, self._t
+        nested.assign(out["obs"], t, obs)
+        out["reset"][t] = reset
+        out["action"][t] = decision.action
+        out["log_prob"][t] = decision.log_prob
+        out["value"][t] = decision.value
+
+    def happened(self, outcome: Outcome, state: Nested) -> None:
+        """What row t led to; `state` is the recurrent state after it, kept where an episode ended."""
+        out, t = self._out, self._t
+        out["reward"][t] = outcome.reward
+        out["terminated"][t] = outcome.terminated
+        out["truncated"][t] = outcome.truncated
+        out["episode_return"][t] = outcome.episode_return
+        out["episode_length"][t] = outcome.episode_length
+        out["valid"][t] = outcome.valid
+        ended = outcome.terminated | outcome.truncated
+        if ended.any():
+            nested.map_leaves(lambda row, source: _assign_rows(row[t], source, ended), out["final_obs"], outcome.final_obs)
+            nested.map_leaves(lambda row, source: _assign_rows(row[t], source, ended), out["final_state"], state)
+        self._t += 1
+
+    def finish(self, obs: Nested, reset: Array, state: Nested, seconds: tuple[float, float, float]) -> None:
+        """What follows the last row, and where the time went (stepping, deciding, waiting)."""
+        out, t = self._out, self._t
+        nested.assign(out["obs"], t, obs)
+        out["reset"][t] = reset
+        nested.copy_into(out["last_state"], state)
+        out["seconds"][:] = seconds
+        out["length"][...] = t
+
+
+def _assign_rows(target: Array, source: Array, rows: Array) -> None:
+    target[rows] = source[rows]

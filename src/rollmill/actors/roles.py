@@ -1,0 +1,265 @@
+"""The roles of the fused actor as components of their own: environment, inference, collector.
+
+They exchange two messages per step. A *scene* is what an environment group shows, with what the last step led to; a
+*decision* is the policy's answer. Both are broadcast: the collector sees every scene and every decision and puts
+them together with the same assembler that the fused actor uses, so the unrolls are equal bit for bit.
+
+    environment ──scene──► inference ──decision──► environment
+          └────────► collector ◄────────┘  ──unroll──► learner
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+from rollmill import nested
+from rollmill.actors.assemble import UnrollAssembler
+from rollmill.actors.episodes import Episodes
+from rollmill.models.weights import WeightsLoader
+from rollmill.algorithms.policy import Policy
+from rollmill.errors import Stalled
+from rollmill.nested import Nested
+from rollmill.seeding import generator
+from rollmill.transport.ports import Lease, Ports
+from rollmill.types import Array, ArraySpec, Decision, Outcome, Problem, Ticket, lead
+
+
+def scene_spec(problem: Problem, size: int) -> dict[str, Nested]:
+    """What an environment component sends: the observation and, but for the first, the step that led to it."""
+    k = size
+    return {
+        "obs": lead(problem.observation, k),
+        "reset": ArraySpec((k,), "bool"),
+        "reward": ArraySpec((k,), "float32"),
+        "terminated": ArraySpec((k,), "bool"),
+        "truncated": ArraySpec((k,), "bool"),
+        "final_obs": lead(problem.observation, k),
+        "episode_return": ArraySpec((k,), "float64"),
+        "episode_length": ArraySpec((k,), "int64"),
+        "valid": ArraySpec((k,), "bool"),
+        "over": ArraySpec((), "bool"),
+        "is_first": ArraySpec((), "bool"),  # no step led here: the group has just begun
+        "seconds": ArraySpec((), "float64"),  # the step took
+    }
+
+
+def decision_spec(problem: Problem, size: int) -> dict[str, Nested]:
+    """What inference sends: a decision with the ticket under which it was made."""
+    k = size
+    return {
+        "ticket": ArraySpec((3,), "int64"),
+        "row": ArraySpec((), "int64"),  # t within the unroll
+        "action": problem.action.lead(k),
+        "log_prob": ArraySpec((k,), "float32"),
+        "value": ArraySpec((k,), "float32"),
+        "state_before": lead(problem.state, k),
+        "state": lead(problem.state, k),
+        "seconds": ArraySpec((), "float64"),  # deciding took
+    }
+
+
+class Environment:
+    """Steps one group as it is told. Ports: `decisions` in, `scenes` out."""
+
+    def __init__(self, name: str, episodes: Episodes, ports: Ports) -> None:
+        self.name = name
+        self._episodes = episodes
+        self._decisions, self._scenes = ports["decisions"], ports["scenes"]
+        self._room: Lease | None = None
+        self._has_begun = False
+
+    def work(self) -> bool:
+        """Show the first scene, then one step per decision; room for the scene comes first."""
+        self._room = self._room or self._scenes.reserve()
+        if self._room is None:
+            return False
+        if not self._has_begun:
+            self._has_begun = True
+            obs, reset = self._episodes.begin()
+            self._show(None, obs, reset, 0.0)
+            return True
+        lease = self._decisions.take()
+        if lease is None:
+            return False
+        before = perf_counter()
+        outcome = self._episodes.step(lease.arrays["action"])
+        self._decisions.release(lease)
+        self._show(outcome, outcome.obs, outcome.reset, perf_counter() - before)
+        return True
+
+    def _show(self, outcome: Outcome | None, obs: Nested, reset: Array, seconds: float) -> None:
+        assert self._room is not None
+        scene = self._room.arrays
+        if outcome is not None:
+            for field in ("reward", "terminated", "truncated", "episode_return", "episode_length", "valid", "over"):
+                scene[field][...] = getattr(outcome, field)
+            if outcome.reset.any():
+                nested.copy_into(scene["final_obs"], outcome.final_obs)
+        scene["is_first"][...] = outcome is None
+        nested.copy_into(scene["obs"], obs)
+        scene["reset"][:] = reset
+        scene["seconds"][...] = seconds
+        self._scenes.commit(self._room)
+        self._room = None
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._episodes.close()
+
+
+class _GroupMind:
+    """What inference remembers of one group: its policy copy, recurrent state, ticket and noise."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.loader = WeightsLoader(policy.network)
+        self.state = policy.initial_state()
+        self.ticket: Ticket | None = None
+        self.noise: Any = None
+        self.row = 0
+        self.scene: Lease | None = None  # shown, not yet answered
+        self.room: Lease | None = None  # for the answer
+
+
+class Inference:
+    """Decides for many groups: one fixed-shape forward per group, for merging what has arrived would change the bits.
+
+    Ports, for each group i: `scenes.i` in, `tickets.i` in, `decisions.i` out; `weights` in (cell).
+    """
+
+    def __init__(self, name: str, policies: list[Policy], steps: int, root_seed: int, ports: Ports) -> None:
+        self.name = name
+        self._minds = [_GroupMind(policy) for policy in policies]
+        self._steps, self._root_seed = steps, root_seed
+        self._ports = ports
+        self._weights = ports["weights"]
+
+    def work(self) -> bool:
+        """Answer every group that has shown a scene and holds a ticket."""
+        progressed = False
+        for i in range(len(self._minds)):
+            progressed = self._answer(i) or progressed
+        return progressed
+
+    def _answer(self, i: int) -> bool:
+        mind = self._minds[i]
+        mind.room = mind.room or self._ports[f"decisions.{i}"].reserve()
+        mind.scene = mind.scene or self._ports[f"scenes.{i}"].take()
+        if mind.scene is None or mind.room is None:
+            return False
+        scene = mind.scene.arrays
+        if mind.row and scene["over"]:  # that step ended the unroll: this scene opens the next one
+            mind.ticket, mind.row = None, 0
+        if mind.ticket is None and not self._accept_ticket(i):
+            return False
+        before = perf_counter()
+        decision = mind.policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
+        self._ports[f"scenes.{i}"].release(mind.scene)
+        self._send(i, mind.room, decision, perf_counter() - before)
+        mind.scene = mind.room = None
+        mind.state = decision.state
+        mind.row += 1
+        return True
+
+    def _accept_ticket(self, i: int) -> bool:
+        mind, port = self._minds[i], self._ports[f"tickets.{i}"]
+        lease = port.take()
+        if lease is None:
+            return False
+        ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
+        port.release(lease)
+        if not mind.loader.load(self._weights, ticket.version):
+            raise Stalled(f"{self.name}: weights of version {ticket.version} are not there")
+        mind.policy.begin(ticket.version)
+        rng = generator(self._root_seed, "action", ticket.actor, ticket.sequence)
+        mind.ticket, mind.row, mind.noise = ticket, 0, mind.policy.noise(rng, self._steps)
+        return True
+
+    def _send(self, i: int, room: Lease, decision: Decision, seconds: float) -> None:
+        mind, out = self._minds[i], room.arrays
+        out["ticket"][:] = mind.ticket
+        out["row"][...] = mind.row
+        for field in ("action", "log_prob", "value"):
+            out[field][...] = getattr(decision, field)
+        nested.copy_into(out["state_before"], mind.state)
+        nested.copy_into(out["state"], decision.state)
+        out["seconds"][...] = seconds
+        self._ports[f"decisions.{i}"].commit(room)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class Collector:
+    """Puts the scenes and decisions of one group together into unrolls.
+
+    Ports: `scenes` in, `decisions` in, `unrolls` out.
+    """
+
+    def __init__(self, name: str, ports: Ports) -> None:
+        self.name = name
+        self._scenes, self._decisions, self._unrolls = ports["scenes"], ports["decisions"], ports["unrolls"]
+        self._assembler = UnrollAssembler()
+        self._scene: Lease | None = None  # the scene that waits for its decision
+        self._decision: Lease | None = None  # the decision that waits for what it leads to
+        self._room: Lease | None = None
+        self._seconds = [0.0, 0.0, 0.0]
+        self._idle_since = perf_counter()
+
+    def work(self) -> bool:
+        """Take one scene or one decision, whichever is due."""
+        return self._take_decision() if self._scene is not None else self._take_scene()
+
+    def _take_scene(self) -> bool:
+        lease = self._scenes.take()
+        if lease is None:
+            return False
+        scene = lease.arrays
+        if self._decision is not None:
+            state = self._decision.arrays["state"]
+            self._assembler.happened(_outcome(scene), state)
+            self._seconds[0] += float(scene["seconds"])
+            if scene["over"]:
+                self._finish(scene, state)
+            self._decisions.release(self._decision)
+            self._decision = None
+        self._scene = lease
+        return True
+
+    def _take_decision(self) -> bool:
+        lease = self._decisions.take()
+        if lease is None:
+            return False
+        assert self._scene is not None
+        answer, scene = lease.arrays, self._scene.arrays
+        if answer["row"] == 0:
+            self._room = self._unrolls.reserve()
+            if self._room is None:
+                # Tickets are given out only for free slots, so this is a defect, not back-pressure.
+                raise Stalled(f"{self.name}: a ticket was used but every slot of its unrolls is taken")
+            ticket = Ticket(*(int(n) for n in answer["ticket"]))
+            self._assembler.begin(self._room.arrays, ticket, answer["state_before"])
+            self._seconds = [0.0, 0.0, perf_counter() - self._idle_since]
+        decision = Decision(answer["action"], answer["log_prob"], answer["value"], answer["state"])
+        self._assembler.decided(scene["obs"], scene["reset"], decision)
+        self._seconds[1] += float(answer["seconds"])
+        self._scenes.release(self._scene)
+        self._scene, self._decision = None, lease
+        return True
+
+    def _finish(self, scene: dict[str, Any], state: Nested) -> None:
+        assert self._room is not None
+        stepping, deciding, waiting = self._seconds
+        self._assembler.finish(scene["obs"], scene["reset"], state, (stepping, deciding, waiting))
+        self._unrolls.commit(self._room)
+        self._room = None
+        self._idle_since = perf_counter()
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def _outcome(scene: dict[str, Any]) -> Outcome:
+    return Outcome(**{field: scene[field] for field in Outcome._fields})
+

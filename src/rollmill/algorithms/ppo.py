@@ -1,0 +1,255 @@
+"""Proximal policy optimisation (Schulman et al. 2017), feed-forward and recurrent; A2C is a configuration of it.
+
+With the ratio r = pi(a|s) / pi_old(a|s), advantages A (GAE) and returns G = A + V_old it minimises
+
+    L = - E[ min(r A, clip(r, 1 - c, 1 + c) A) ]  +  c_v 1/2 E[ (V - G)^2 ]  -  c_e E[ H(pi) ]
+
+Shapes: T time, B environments, N = T × B samples of one update.
+A2C: one epoch, one minibatch, `clip: null`, so that r = 1 and the gradient is that of log pi times A.
+
+Deviations from the paper: advantages are normalised per minibatch; the gradient's norm is clipped; an update stops
+after the epoch in which the KL divergence exceeds `target_kl`; time limits bootstrap from the true successor.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from rollmill import nested
+from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.recipe import (
+    AlgorithmConfig,
+    Optimizer,
+    OptimizerSettings,
+    Recipe,
+    Update,
+    UpdateContext,
+)
+from rollmill.algorithms.returns import explained_variance, gae, successor_values
+from rollmill.errors import Refused
+from rollmill.models.network import Network, build_network
+from rollmill.nested import Nested
+from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
+
+
+class PPOConfig(AlgorithmConfig):
+    """Settings of PPO; the defaults are those of most published runs."""
+
+    name: Literal["ppo"] = "ppo"
+    unroll: int = Field(128, ge=1, description="T: agent decisions per environment and update")
+    epochs: int = Field(4, ge=1, description="passes over each batch")
+    minibatch: int = Field(256, ge=1, description="samples per gradient step; divides the batch")
+    learning_rate: float = Field(2.5e-4, gt=0, description="of the optimiser")
+    optimizer: Literal["adam", "rmsprop"] = Field("adam", description="A2C's paper used rmsprop")
+    optimizer_epsilon: float = Field(1e-5, gt=0, description="added to the optimiser's denominator")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount per agent decision")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="weight of longer returns in GAE")
+    clip: float | None = Field(0.2, gt=0, description="bound on |ratio - 1|; null: none")
+    value_clip: float | None = Field(None, gt=0, description="bound on the change of a value per update; null: none")
+    entropy_coefficient: float = Field(0.01, ge=0, description="weight of the entropy bonus")
+    value_coefficient: float = Field(0.5, ge=0, description="weight of the value loss")
+    max_grad_norm: float | None = Field(0.5, gt=0, description="gradient norm is clipped to this; null: not")
+    normalise_advantage: bool = Field(True, description="zero mean, unit deviation within a minibatch")
+    target_kl: float | None = Field(None, gt=0, description="stop the update after an epoch beyond this; null: never")
+    anneal_learning_rate: bool = Field(False, description="linearly to zero over training")
+    anneal_clip: bool = Field(False, description="linearly to zero over training")
+
+    def check_batch(self, columns: int, is_recurrent: bool) -> None:
+        """Minibatches must cut the batch without rest; recurrent ones along whole sequences."""
+        batch = columns * self.unroll
+        remedy = f"choose a divisor of {batch} = {columns} environments × {self.unroll} steps"
+        if batch % self.minibatch:
+            raise Refused(f"algorithm.minibatch={self.minibatch} doesn't divide the batch of {batch}; {remedy}")
+        if is_recurrent and (self.minibatch % self.unroll or columns % (self.minibatch // self.unroll)):
+            raise Refused(
+                f"algorithm.minibatch={self.minibatch} cuts through sequences of {self.unroll} steps, but the model "
+                f"has memory; choose {self.unroll} times a divisor of {columns}"
+            )
+
+    @property
+    def optimizer_settings(self) -> OptimizerSettings:
+        """How to build the optimiser."""
+        return OptimizerSettings(self.optimizer, self.learning_rate, self.optimizer_epsilon, self.max_grad_norm)
+
+
+class Samples(NamedTuple):
+    """What the loss compares the network's outputs with; any leading axes."""
+
+    log_prob: torch.Tensor
+    value: torch.Tensor
+    advantage: torch.Tensor
+    returns: torch.Tensor
+
+
+DIAGNOSTICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction")
+
+
+def ppo_loss(
+    log_prob: torch.Tensor,
+    entropy: torch.Tensor,
+    value: torch.Tensor,
+    old: Samples,
+    config: PPOConfig,
+    clip: float | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The objective above and its diagnostics (a vector in the order of DIAGNOSTICS, without gradient)."""
+    log_ratio = log_prob - old.log_prob
+    ratio = log_ratio.exp()
+    advantage = old.advantage
+    if config.normalise_advantage:
+        deviation, mean = torch.std_mean(advantage)
+        advantage = (advantage - mean) / (deviation + 1e-8)
+
+    surrogate = ratio * advantage
+    if clip is not None:
+        surrogate = torch.min(surrogate, ratio.clamp(1 - clip, 1 + clip) * advantage)
+    policy_loss = -surrogate.mean()
+
+    error = (value - old.returns).square()
+    if config.value_clip is not None:
+        bounded = old.value + (value - old.value).clamp(-config.value_clip, config.value_clip)
+        error = torch.max(error, (bounded - old.returns).square())
+    value_loss = 0.5 * error.mean()
+
+    mean_entropy = entropy.mean()
+    loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * mean_entropy
+
+    with torch.no_grad():
+        kl = (ratio - 1 - log_ratio).mean()  # Schulman's k3 estimator: unbiased and never negative
+        clipped = ((ratio - 1).abs() > clip).float().mean() if clip is not None else kl.new_zeros(())
+        diagnostics = torch.stack((policy_loss.detach(), value_loss.detach(), mean_entropy.detach(), kl, clipped))
+    return loss, diagnostics
+
+
+class PPOUpdate:
+    """Epochs of minibatch steps on one batch of fresh unrolls."""
+
+    def __init__(self, network: Network, optimizer: Optimizer, config: PPOConfig) -> None:
+        self._network = network
+        self._optimizer = optimizer
+        self._config = config
+
+    def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
+        """Estimate returns, then take epochs × minibatches steps; the batch is [T, B, …]."""
+        config, network = self._config, self._network
+        remaining = 1.0 - context.progress
+        rate = config.learning_rate * (remaining if config.anneal_learning_rate else 1.0)
+        clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
+        self._optimizer.set_rate(rate)
+
+        samples, quality = self.prepare(batch)
+        totals: list[torch.Tensor] = []
+        norms: list[torch.Tensor] = []
+        network.train()
+        for _ in range(config.epochs):
+            for obs, state, reset, action, old in self._minibatches(batch, samples, context.rng):
+                output = network(obs, state, reset)
+                assert output.value is not None
+                log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, action)
+                loss, diagnostics = ppo_loss(log_prob, entropy, output.value, old, config, clip)
+                norms.append(self._optimizer.step(loss))
+                totals.append(diagnostics)
+            if config.target_kl is not None and float(totals[-1][DIAGNOSTICS.index("kl")]) > config.target_kl:
+                break
+        # Statistics move only now: the ratio compares two policies that saw equally normalised observations.
+        network.observe(nested.index(batch["obs"], slice(0, -1)))
+
+        means = torch.stack(totals).mean(0).tolist()
+        return Update(
+            {
+                **dict(zip(DIAGNOSTICS, means, strict=True)),
+                "grad_norm": float(torch.stack(norms).mean()),
+                "explained_variance": quality,
+                "learning_rate": rate,
+                "gradient_steps": float(len(norms)),
+            }
+        )
+
+    def prepare(self, batch: dict[str, Any]) -> tuple[Samples, float]:
+        """Advantages and returns from behaviour values, bootstrapped at the true successors."""
+        config = self._config
+        reward, value, terminated, truncated = (
+            batch[field].cpu().numpy() for field in ("reward", "value", "terminated", "truncated")
+        )
+        last_value, final_value = self._bootstrap_values(batch)
+        following = successor_values(value, last_value, truncated, final_value)
+        advantage = gae(reward, value, following, terminated, truncated, config.gamma, config.gae_lambda)
+        returns = advantage + value
+        device = batch["log_prob"].device
+        targets = (torch.from_numpy(array).to(device) for array in (advantage, returns))
+        return Samples(batch["log_prob"], batch["value"], *targets), explained_variance(value, returns)
+
+    @torch.no_grad()
+    def _bootstrap_values(self, batch: dict[str, Any]) -> tuple[Array, Array]:
+        """V of what follows the last row, [B], and V of the true successor at every truncation, in row-major order."""
+        network, truncated = self._network.eval(), batch["truncated"]
+        following = nested.index(batch["obs"], slice(-1, None))
+        last = network(following, batch["last_state"], batch["reset"][-1:]).value[0]
+        final = last[:0]
+        # `final_obs` holds a row for every ended episode; those that terminated have no value to ask for.
+        cut = truncated[truncated | batch["terminated"]]
+        if cut.any():
+            obs = nested.map_leaves(lambda leaf: leaf[cut].unsqueeze(0), batch["final_obs"])
+            state = nested.index(batch["final_state"], cut)
+            final = network(obs, state, torch.zeros_like(cut[cut]).unsqueeze(0)).value[0]
+        return last.cpu().numpy(), final.cpu().numpy()
+
+    def _minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Any:
+        """(obs, state, reset, action, samples) of each minibatch of one epoch, in shuffled order."""
+        if self._network.is_recurrent:
+            return self._sequence_minibatches(batch, samples, rng)
+        return self._step_minibatches(batch, samples, rng)
+
+    def _step_minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Any:
+        """Without memory, single steps are shuffled: T and B become one axis of N."""
+        steps, columns = batch["reward"].shape
+        size = self._config.minibatch
+        order = torch.from_numpy(rng.permutation(steps * columns))
+        obs = nested.map_leaves(lambda leaf: leaf[:-1].flatten(0, 1), batch["obs"])
+        action, old = _flat_shuffled(batch["action"], order), Samples(*(_flat_shuffled(x, order) for x in samples))
+        for start in range(0, len(order), size):
+            rows = slice(start, start + size)
+            chosen = nested.map_leaves(lambda leaf, rows=rows: leaf[order[rows]].unsqueeze(0), obs)
+            yield chosen, {}, None, action[rows].unsqueeze(0), Samples(*(x[rows].unsqueeze(0) for x in old))
+
+    def _sequence_minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Any:
+        """With memory, whole columns are shuffled and the state each began with goes along."""
+        steps, columns = batch["reward"].shape
+        size = self._config.minibatch // steps
+        order = torch.from_numpy(rng.permutation(columns))
+        obs: Nested = nested.index(batch["obs"], slice(0, -1))
+        for start in range(0, columns, size):
+            chosen = order[start : start + size]
+            yield (
+                nested.map_leaves(lambda leaf, c=chosen: leaf[:, c], obs),
+                nested.map_leaves(lambda leaf, c=chosen: leaf[c], batch["state"]),
+                batch["reset"][:-1, chosen],
+                batch["action"][:, chosen],
+                Samples(*(x[:, chosen] for x in samples)),
+            )
+
+
+def _flat_shuffled(tensor: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten(0, 1)[order]
+
+
+def fixed_unrolls(config: PPOConfig) -> AssemblerSpec:
+    """Unrolls of `unroll` steps, across episode borders."""
+    return AssemblerSpec("unroll", config.unroll)
+
+
+RECIPE = Recipe(
+    name="ppo",
+    summary="proximal policy optimisation, feed-forward and recurrent; A2C by configuration",
+    config=PPOConfig,
+    network=build_network,
+    policy=StochasticPolicy,
+    assembler=fixed_unrolls,
+    store=StoreSpec("rollout"),
+    update=PPOUpdate,
+    topology=TopologySpec("sync"),
+)

@@ -1,0 +1,98 @@
+"""What an algorithm is made of. An algorithm is a record of parts, not a subclass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from rollmill.algorithms.policy import Policy
+from rollmill.config import Config
+from rollmill.models.config import ModelConfig
+from rollmill.models.network import Network
+from rollmill.types import AssemblerSpec, Metrics, StoreSpec, TopologySpec
+
+
+class Optimizer(Protocol):
+    """What an update needs of the optimiser; reducing over ranks, clipping and devices are its own business."""
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate of the following steps."""
+
+    def step(self, loss: torch.Tensor) -> torch.Tensor:
+        """Zero, back-propagate, reduce over ranks when there are several, clip, step; the gradient's norm."""
+
+    def accumulate(self, loss: torch.Tensor) -> None:
+        """Back-propagate only; gradients add up until `apply`."""
+
+    def apply(self) -> torch.Tensor:
+        """Reduce, clip and step with what was accumulated, then zero; the gradient's norm."""
+
+
+class UpdateContext(NamedTuple):
+    """What an update may depend on beside its batch."""
+
+    rng: np.random.Generator  # from (root seed, update): minibatch order and nothing else
+    progress: float  # part of training that is over, 0 to 1
+
+
+class Update(NamedTuple):
+    """What an update reports."""
+
+    metrics: Metrics
+
+
+class UpdateRule(Protocol):
+    """One learning step: from what a store sampled to changed weights."""
+
+    def __call__(self, batch: Any, context: UpdateContext) -> Update:
+        """Change the network and say how it went."""
+
+
+class AlgorithmConfig(Config):
+    """The settings that every algorithm has, whatever it does."""
+
+    def check_batch(self, columns: int, is_recurrent: bool) -> None:
+        """Refuse a batch of `columns` environments that the update can't cut up."""
+
+    @property
+    def optimizer_settings(self) -> OptimizerSettings:
+        """How to build the optimiser."""
+        raise TypeError(f"{type(self).__name__} has no optimiser")
+
+
+class OptimizerSettings(NamedTuple):
+    """The optimiser as the algorithm wants it."""
+
+    kind: str  # "adam" | "rmsprop"
+    learning_rate: float
+    epsilon: float
+    max_grad_norm: float | None
+
+
+class NetworkBuilder(Protocol):
+    """Makes the network of an algorithm from the spaces and the model section."""
+
+    def __call__(
+        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], config: ModelConfig, *, seed: int
+    ) -> Network:
+        """The freshly initialised network; all its randomness comes from `seed`."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The parts of an algorithm, in the order in which data meets them."""
+
+    name: str
+    summary: str
+    config: type[AlgorithmConfig]
+    network: NetworkBuilder
+    policy: Callable[[Network, int], Policy]  # (network, environments of the group)
+    assembler: Callable[[Any], AssemblerSpec]  # from the algorithm's config
+    store: StoreSpec
+    update: Callable[[Network, Optimizer, Any], UpdateRule]
+    topology: TopologySpec

@@ -1,0 +1,64 @@
+"""Returns and advantages as pure functions of time-major arrays [T, B].
+
+`terminated` ends the future; `truncated` only ends the episode: there the value of the true successor stands in
+`next_value`, like everywhere else. The two are never merged.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rollmill.types import Array
+
+
+def gae(
+    reward: Array, value: Array, next_value: Array, terminated: Array, truncated: Array, gamma: float, gae_lambda: float
+) -> Array:
+    """Generalised advantage estimation (Schulman et al. 2016).
+
+    delta[t] = reward[t] + gamma * next_value[t] * (1 - terminated[t]) - value[t]
+    A[t]     = delta[t] + gamma * lambda * (1 - ended[t]) * A[t+1],   ended = terminated or truncated, A[T] = 0
+
+    next_value[t] is the value of the state that really followed step t, also where the episode was cut.
+    """
+    delta = reward + gamma * next_value * ~terminated - value
+    decay = (gamma * gae_lambda * ~(terminated | truncated)).astype(delta.dtype)
+    advantage = np.empty_like(delta)
+    carry = np.zeros_like(delta[0])
+    for t in reversed(range(len(delta))):
+        carry = np.multiply(decay[t], carry, out=carry)
+        carry += delta[t]
+        advantage[t] = carry
+    return advantage
+
+
+def reward_to_go(reward: Array, gamma: float, reset_on_reward: bool = False) -> Array:
+    """Discounted sum of the rewards from each step to the end of one episode [T].
+
+    R[t] = reward[t] + gamma * R[t+1];  with `reset_on_reward` the sum starts anew at every non-zero reward, which is
+    where a point of Pong ends.
+    """
+    result = np.empty(len(reward), np.float64)
+    total = 0.0
+    for t in reversed(range(len(reward))):
+        total = float(reward[t]) + (0.0 if reset_on_reward and reward[t] != 0 else gamma * total)
+        result[t] = total
+    return result
+
+
+def successor_values(value: Array, last_value: Array, truncated: Array, final_value: Array) -> Array:
+    """The value of the true successor of every step, [T, B].
+
+    Inside an unroll it is the value of the next row; after the last row `last_value` [B]; and where an episode was
+    cut, `final_value` (one number per True in `truncated`, in row-major order). Terminated steps keep whatever stands
+    there: `gae` multiplies them by zero.
+    """
+    following = np.concatenate([value[1:], last_value[None]])
+    following[truncated] = final_value
+    return following
+
+
+def explained_variance(prediction: Array, target: Array) -> float:
+    """1 - Var(target - prediction) / Var(target); 1 is perfect, 0 no better than a constant."""
+    variance = float(np.var(target))
+    return float("nan") if variance == 0 else 1.0 - float(np.var(target - prediction)) / variance

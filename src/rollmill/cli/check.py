@@ -1,0 +1,65 @@
+"""`rollmill check`: every config below the given paths, validated and wired but not trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollmill.errors import Refused
+
+
+def check(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="PATH", help="Config files, or folders of them.", show_default=False),
+    ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of config files, for editors, and check nothing.")
+    ] = False,
+) -> None:
+    """Validate config files without training: one line for each."""
+    if schema:
+        _print_schema()
+        return
+    if not paths:
+        raise Refused("check: no path given: name config files or a folder, such as configs/")
+    outcomes = [_is_valid(file) for path in paths for file in _files(path)]
+    if not all(outcomes):
+        raise typer.Exit(Refused.exit_code)
+
+
+def _print_schema() -> None:
+    from rollmill.config_file import json_schema
+    from rollmill.experiment import ExperimentConfig
+
+    typer.echo(json.dumps(json_schema(ExperimentConfig), indent=2))
+
+
+def _files(path: Path) -> list[Path]:
+    from rollmill.config_file import config_files
+
+    if not path.is_dir():
+        return [path]
+    if files := config_files(path):
+        return files
+    raise Refused(f"{path}: no YAML file in this folder: name one that holds configs")
+
+
+def _is_valid(file: Path) -> bool:
+    from rollmill.experiment import check_config, load_config
+
+    try:
+        check_config(load_config(file, []))
+    except Refused as refusal:
+        typer.echo(f"refused  {_naming(file, str(refusal))}")
+        return False
+    typer.echo(f"ok       {file}")
+    return True
+
+
+def _naming(file: Path, message: str) -> str:
+    """The message with the file in front; what is found while wiring knows only the key."""
+    return message if message.startswith(str(file)) else f"{file}: {message}"

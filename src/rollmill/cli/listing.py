@@ -1,0 +1,51 @@
+"""`rollmill list`: what there is to train, on what, and how it is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollmill.errors import Refused, nearest
+
+
+def list_known(
+    what: Annotated[str, typer.Argument(metavar="algorithms|envs|configs", show_default=False)],
+) -> None:
+    """List the algorithms, the environments or the config files below ./configs."""
+    listings = {"algorithms": _algorithms, "envs": _environments, "configs": _configs}
+    if what not in listings:
+        raise Refused(f"list: '{what}' is unknown: {nearest(what, list(listings))}")
+    names = listings[what]()
+    width = max((len(name) for name in names), default=0)
+    for name, description in names.items():
+        typer.echo(f"{name:{width}}  {description}".rstrip())
+
+
+def _algorithms() -> Mapping[str, str]:
+    from rollmill.experiment import known_algorithms
+
+    return known_algorithms()
+
+
+def _environments() -> Mapping[str, str]:
+    from rollmill.envs.make import known_environments
+
+    return dict.fromkeys(known_environments(), "")
+
+
+def _configs() -> Mapping[str, str]:
+    from rollmill.config_file import config_files
+
+    folder = Path("configs")
+    if not folder.is_dir():
+        raise Refused(f"list configs: no folder '{folder}' in {Path.cwd()}: run this where the configs are")
+    return {str(file): _headline(file) for file in config_files(folder)}
+
+
+def _headline(file: Path) -> str:
+    """The comment that a config begins with, which says what it is for."""
+    first, _, _ = file.read_text(encoding="utf-8", errors="replace").partition("\n")
+    return first.removeprefix("#").strip() if first.startswith("#") else ""

@@ -1,0 +1,54 @@
+"""The check at start-up: an environment must give what its spaces promise."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.random import Generator
+
+from rollmill import seeding, spaces
+from rollmill.envs.config import EnvConfig
+from rollmill.envs.make import make_group
+from rollmill.types import Array
+
+STEPS = 20  # enough for an episode's start and, in most small tasks, its end
+
+
+class EnvSpaces(NamedTuple):
+    """What the rest of a run must know of its environment."""
+
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    frame_skip: int  # frames per agent decision
+
+
+def check_group(config: EnvConfig) -> EnvSpaces:
+    """Play a few random steps and refuse an environment that breaks its promises, naming environment and step."""
+    size = min(2, config.group_size)
+    group = make_group(config, size, verify=True)
+    try:
+        generator = seeding.generator(0, "check")
+        everyone = np.ones(size, bool)
+        over = everyone
+        for _ in range(STEPS):
+            group.reset(over, generator.integers(2**31, size=size))
+            result = group.step(random_actions(group.action_space, size, generator), everyone)
+            over = result.terminated | result.truncated
+        return EnvSpaces(group.observation_space, group.action_space, group.frame_skip)
+    finally:
+        group.close()
+
+
+def random_actions(space: gym.Space[Any], size: int, generator: Generator) -> Array:
+    """Uniform actions for `size` environments, as an agent stores them; normal ones where the space has no bounds."""
+    spec = spaces.action_spec(space).lead(size)
+    if isinstance(space, gym.spaces.Discrete):
+        return generator.integers(space.n, size=spec.shape)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return generator.integers(space.nvec, size=spec.shape)
+    assert isinstance(space, gym.spaces.Box)
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        return generator.standard_normal(spec.shape, np.float32)
+    return generator.uniform(space.low, space.high, spec.shape).astype(np.float32)

@@ -1,0 +1,85 @@
+"""What can be said about environments in a config file: section `env`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from rollmill.config import Config
+from rollmill.envs.names import is_atari
+
+ATARI_STACK = 4  # frames; what Atari agents have looked at since Mnih et al. (2015)
+
+
+class AtariConfig(Config):
+    """How an Atari game is played and seen; read only when `env.id` is an Atari game."""
+
+    frame_skip: int = Field(
+        default=4, ge=1, description="emulator frames per agent decision; the last two are max-pooled"
+    )
+    noop_max: int = Field(
+        default=30, ge=0, description="at most this many no-op frames start an episode (at least 1; 0: none)"
+    )
+    sticky: float = Field(
+        default=0.0, ge=0.0, lt=1.0, description="probability, per frame, that the last action is repeated"
+    )
+    one_life: bool = Field(default=False, description="a lost life ends the episode; the next one is a fresh game")
+    full_actions: bool = Field(default=False, description="all 18 actions instead of those the game knows")
+    max_frames: int = Field(
+        default=108_000, ge=1, description="emulator frames (no-ops included) after which to truncate"
+    )
+    size: int = Field(default=84, ge=1, description="height and width of the grey image, in pixels")
+    fire_reset: bool = Field(default=False, description="press FIRE once at the start, in games that have that action")
+
+
+class EnvConfig(Config):
+    """Which environment, how many of them, and what is done to their observations and rewards."""
+
+    id: str = Field(
+        min_length=1,
+        description="gymnasium id, Atari game, probe/<name>, path/to/file.py:Name or package.module:Name",
+    )
+    args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's constructor")
+    groups: int = Field(default=1, ge=1, description="number of env groups; each is one actor")
+    group_size: int = Field(default=8, ge=1, description="environments per group, stepped as one batch")
+    frame_stack: int | None = Field(
+        default=None, ge=1, description="observations seen at once; null: 4 for Atari, else 1"
+    )
+    time_limit: int | None = Field(
+        default=None, ge=1, description="agent decisions after which to truncate, instead of the registered limit"
+    )
+    reward_scale: float = Field(
+        default=1.0, gt=0.0, description="factor on rewards before learning; returns are logged raw"
+    )
+    reward_clip: float | None = Field(
+        default=None, gt=0.0, description="clip scaled rewards to ± this; null: no clipping"
+    )
+    atari: AtariConfig = Field(default_factory=AtariConfig, description="Atari games only")
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether `id` means an Atari game."""
+        return is_atari(self.id)
+
+    @property
+    def stacked_frames(self) -> int:
+        """How many observations the agent sees at once, with the default of the kind of environment resolved."""
+        return self.frame_stack or (ATARI_STACK if self.is_atari else 1)
+
+    @model_validator(mode="after")
+    def _refuse_unread_keys(self) -> EnvConfig:
+        """A key that nobody would read is an error: it looks like a setting and does nothing."""
+        if "atari" in self.model_fields_set and not self.is_atari:
+            raise ValueError(f"env.atari is not read: env.id={self.id} is no Atari game; remove it")
+        if self.args and self.is_atari:
+            raise ValueError(f"env.args is not read: env.id={self.id} is an Atari game; use env.atari instead")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_unread_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is written loads again: the section that would be refused as unread is left out."""
+        tree: dict[str, Any] = serialize(self)
+        if not self.is_atari:
+            tree.pop("atari", None)
+        return tree

@@ -1,0 +1,102 @@
+"""The one door to environments: what `env.id` names becomes an env group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from rollmill.envs.atari import AtariGroup
+from rollmill.envs.cartpole import TIME_LIMITS, CartPoleGroup
+from rollmill.envs.config import EnvConfig
+from rollmill.envs.group import EnvGroup
+from rollmill.envs.gym_group import GymGroup
+from rollmill.envs.names import game_name, known_roms, suggest
+from rollmill.envs.preprocessing import StackedGroup
+from rollmill.envs.probes import PROBES
+from rollmill.errors import Refused
+from rollmill.loading import load_object
+
+Constructor = Callable[[], gym.Env[Any, Any]]
+
+
+def make_group(config: EnvConfig, size: int | None = None, verify: bool = False) -> EnvGroup:
+    """A group of `size` environments (`env.group_size` unless told); `verify` checks what third-party code gives."""
+    size = config.group_size if size is None else size
+    if config.is_atari:
+        return AtariGroup(config, size)  # stacks its own frames
+    group = _make_unstacked(config, size, verify)
+    return group if config.stacked_frames == 1 else StackedGroup(group, config.stacked_frames)
+
+
+def known_environments() -> list[str]:
+    """Every id that `env.id` takes by name: probes, Atari games where ale-py is installed, gymnasium's registry."""
+    games = [f"ALE/{game_name(rom)}-v5" for rom in known_roms()]
+    registered = [env_id for env_id in gym.registry if not env_id.startswith("GymV")]  # shims for other packages
+    return [*PROBES, *games, *sorted(registered)]
+
+
+def _make_unstacked(config: EnvConfig, size: int, verify: bool) -> EnvGroup:
+    """The vectorised form where there is one, otherwise single environments in a batch."""
+    if config.id in TIME_LIMITS and not config.args:  # arguments change the rewards: gymnasium's own class knows how
+        return CartPoleGroup(size, config.time_limit or TIME_LIMITS[config.id])
+    return GymGroup(config.id, _constructor(config), size, verify)
+
+
+def _constructor(config: EnvConfig) -> Constructor:
+    """What makes one environment, found by the form of the id."""
+    if config.id.startswith("probe/"):
+        if config.id not in PROBES:
+            raise Refused(f"env.id={config.id}: no such probe; {suggest(config.id, list(PROBES))}")
+        return _from_class(config, PROBES[config.id])
+    if config.id.rpartition(":")[2].isidentifier() and ":" in config.id:  # "package:Name-v0" is gymnasium's business
+        return _from_class(config, load_object(config.id, "env.id"))
+    return _from_registry(config)
+
+
+def _from_class(config: EnvConfig, make: Any) -> Constructor:
+    """A constructor around a class or a function that returns an environment."""
+    if not callable(make) or (isinstance(make, type) and not issubclass(make, gym.Env)):
+        what = "is neither a gymnasium.Env nor a function that returns one"
+        raise Refused(f"env.id={config.id}: {config.id.rpartition(':')[2]} {what}; name another or derive it")
+
+    def construct() -> gym.Env[Any, Any]:
+        try:
+            env = make(**config.args)
+        except Exception as error:
+            raise _construction_failed(config, error) from error
+        if not isinstance(env, gym.Env):
+            raise Refused(f"env.id={config.id}: returned a {type(env).__name__}; it must return a gymnasium.Env")
+        return env if config.time_limit is None else gym.wrappers.TimeLimit(env, config.time_limit)
+
+    return construct
+
+
+def _from_registry(config: EnvConfig) -> Constructor:
+    """A constructor for a registered id; the time limit replaces the registered one."""
+
+    def construct() -> gym.Env[Any, Any]:
+        try:
+            # our own check at start-up replaces gymnasium's checker, which costs time on every step
+            return gym.make(config.id, max_episode_steps=config.time_limit, disable_env_checker=True, **config.args)
+        except gym.error.DeprecatedEnv as error:
+            raise Refused(f"env.id={config.id}: {_one_line(error)}") from error
+        except gym.error.UnregisteredEnv as error:
+            hint = suggest(config.id, known_environments())
+            raise Refused(f"env.id={config.id}: no such environment; {hint}") from error
+        except (gym.error.DependencyNotInstalled, ImportError) as error:
+            raise Refused(f"env.id={config.id} needs what is not installed: {_one_line(error)}") from error
+        except Exception as error:
+            raise _construction_failed(config, error) from error
+
+    return construct
+
+
+def _construction_failed(config: EnvConfig, error: Exception) -> Refused:
+    reason = f"{type(error).__name__}: {_one_line(error)}"
+    return Refused(f"env.id={config.id}: can't be made with env.args={config.args}: {reason}; mend env.args")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

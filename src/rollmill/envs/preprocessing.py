@@ -1,0 +1,93 @@
+"""Frame stacking over any group, for environments that don't stack their own frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from rollmill import nested, spaces
+from rollmill.envs.group import EnvGroup, StepResult
+from rollmill.errors import Refused
+from rollmill.nested import Nested
+from rollmill.types import Array, lead
+
+
+class StackedGroup:
+    """A group that shows the last `count` observations at once, oldest first; the contract is `EnvGroup`.
+
+    [D] becomes [count·D] and [H, W] becomes [count, H, W]; images with channels grow along the channel axis. An
+    episode starts with its first observation repeated.
+    """
+
+    def __init__(self, group: EnvGroup, count: int) -> None:
+        self._group = group
+        self.size = group.size
+        self.action_space = group.action_space
+        self.frame_skip = group.frame_skip
+        self.observation_space = stack_space(group.observation_space, count)
+        self.observation_spec = spaces.observation_spec(self.observation_space)
+        self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), lead(self.observation_spec, group.size))
+        pairs = zip(nested.leaves(self.obs), nested.leaves(group.obs), strict=True)
+        self._stacks = [_Stack(target, source, count) for (_, target), (_, source) in pairs]
+
+    def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
+        """Reset the masked rows and fill their stacks with the first observation."""
+        self._group.reset(mask, seeds)
+        for stack in self._stacks:
+            stack.fill(mask)
+
+    def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
+        """Step the active rows and push what they show now."""
+        result = self._group.step(action, active)
+        for stack in self._stacks:
+            stack.push(active)
+        return result
+
+    def close(self) -> None:
+        """Close the group underneath."""
+        self._group.close()
+
+
+class _Stack:
+    """One leaf: views of the stacked array and of its source with the growing axis first after the rows."""
+
+    def __init__(self, target: Array, source: Array, count: int) -> None:
+        axis = _growing_axis(source.shape[1:])
+        if source.ndim == 3:  # [K, H, W] gets the axis that it grows along
+            source = source[:, None]
+        self._target = np.moveaxis(target, axis + 1, 1)
+        self._source = np.moveaxis(source, axis + 1, 1)
+        self._count = count
+        self._width = self._source.shape[1]
+
+    def fill(self, rows: NDArray[np.bool_]) -> None:
+        first = self._source[rows]
+        self._target[rows] = np.concatenate([first] * self._count, axis=1)
+
+    def push(self, rows: NDArray[np.bool_]) -> None:
+        kept = self._target[rows, self._width :]  # indexing by a mask copies, so the overlap does no harm
+        self._target[rows, : -self._width] = kept
+        self._target[rows, -self._width :] = self._source[rows]
+
+
+def stack_space(space: gym.Space[Any], count: int, path: str = "observation") -> gym.Space[Any]:
+    """The space of `count` stacked observations."""
+    if isinstance(space, gym.spaces.Dict):
+        return gym.spaces.Dict({k: stack_space(sub, count, f"{path}.{k}") for k, sub in space.spaces.items()})
+    if isinstance(space, gym.spaces.Tuple):
+        return gym.spaces.Tuple([stack_space(sub, count, f"{path}.{i}") for i, sub in enumerate(space.spaces)])
+    if not isinstance(space, gym.spaces.Box) or not 1 <= len(space.shape) <= 3:
+        raise Refused(f"env.frame_stack={count}: {path} is {space}; only Box with 1 to 3 axes stacks; remove the key")
+    axis = _growing_axis(space.shape)
+    join = np.stack if len(space.shape) == 2 else np.concatenate
+    low, high = (join([bound] * count, axis=axis) for bound in (space.low, space.high))
+    assert space.dtype is not None
+    return gym.spaces.Box(low, high, dtype=space.dtype.type)
+
+
+def _growing_axis(shape: tuple[int, ...]) -> int:
+    """The axis along which a leaf grows: an image's channel axis is the shorter of its first and last."""
+    return 2 if len(shape) == 3 and shape[2] < shape[0] else 0

@@ -1,0 +1,42 @@
+"""The ways a run can end other than well; each class is one exit code."""
+
+from __future__ import annotations
+
+
+class RollmillError(Exception):
+    """A failure with a message for the user; `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class Refused(RollmillError):
+    """Input that can't be used: the message names the setting, the value and the remedy in one line."""
+
+    exit_code = 2
+
+
+class WorkerFailed(RollmillError):
+    """A component died outside the main process; `child_traceback` is what it said last."""
+
+    def __init__(self, message: str, child_traceback: str = "") -> None:
+        super().__init__(message)
+        self.child_traceback = child_traceback
+
+
+class Stalled(RollmillError):
+    """No component can make progress, or none has for too long."""
+
+
+class Detected(RollmillError):
+    """A detector stopped the run, a NaN among others."""
+
+    exit_code = 3
+
+
+def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
+    """A phrase such as "did you mean 'ppo'?", or the list of what is known when nothing is near."""
+    from difflib import get_close_matches
+
+    if near := get_close_matches(name, known, n=1, cutoff=0.6):
+        return f"did you mean '{near[0]}'?"
+    return "known: " + ", ".join(sorted(known)) if known else "none is known"

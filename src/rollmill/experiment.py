@@ -1,0 +1,268 @@
+"""An experiment from configuration to summary: the one place where everything comes together."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
+from rollmill.algorithms.registry import RECIPES
+from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.config_file import Loaded
+from rollmill.errors import Detected, RollmillError
+from rollmill.models.weights import parameters_sha256, weights_of
+from rollmill.observe.dispatcher import Dispatcher
+from rollmill.observe.events import Event, Progress, RunStarted, Stopped
+from rollmill.observe.observer import Observer
+from rollmill.observe.standard import default_observers
+from rollmill.policy import LoadedPolicy, load
+from rollmill.run_folder import RunFolder
+from rollmill.runtime.blueprint import Blueprint
+from rollmill.runtime.process import tune_allocator
+from rollmill.runtime.processes import ProcessRuntime
+from rollmill.runtime.serial import SerialRuntime
+from rollmill.settings import ExperimentConfig, load_config
+
+__all__ = [
+    "Experiment",
+    "ExperimentConfig",
+    "LoadedPolicy",
+    "Run",
+    "check_config",
+    "graph_text",
+    "known_algorithms",
+    "load",
+    "load_config",
+    "train",
+    "train_run",
+]
+
+RESUME_GRADE = "approximate: only the weights are saved"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended: where it lies and how it went."""
+
+    path: Path
+    status: str  # "done" | "interrupted"
+    signal: int  # that interrupted it, 0 otherwise
+    summary: Mapping[str, Any]
+
+    def policy(self) -> LoadedPolicy:
+        """The trained policy."""
+        return load(self.path)
+
+
+class Experiment:
+    """One training run.
+
+    experiment = Experiment(load_config("configs/ppo/cartpole.yaml", ["seed=3"]))
+    for event in experiment.run():
+        ...
+    """
+
+    def __init__(
+        self,
+        config: Loaded[ExperimentConfig] | ExperimentConfig,
+        run: str | Path | None = None,
+        *,
+        overwrite: bool = False,
+        observers: Sequence[Observer] | None = None,  # None: those of the config's observe section
+    ) -> None:
+        self.config = config.config if isinstance(config, Loaded) else config
+        self._run_path = None if run is None else Path(run)
+        self._overwrite = overwrite
+        self._observers = observers
+        self._runtime: SerialRuntime | ProcessRuntime | None = None
+        self._is_stopping = False
+        self.signal = 0
+        self.folder: RunFolder
+        self.summary: dict[str, Any] = {}
+
+    def stop(self) -> None:
+        """End the run soon, as Ctrl-C does."""
+        self._is_stopping = True
+        if self._runtime is not None:
+            self._runtime.stop()
+
+    def run(self) -> Iterator[Event]:
+        """Train, yielding every event after it was handed to the observers; the run folder is complete at the end."""
+        tune_allocator()
+        blueprint = draw_blueprint(self.config)
+        graph = draw_graph(blueprint)
+        name = f"{self.config.algorithm.name}-{self.config.env.id}-seed{self.config.seed}"
+        self.folder = RunFolder.create(self._run_path, name, self._overwrite)
+        self.folder.describe(self.config)
+        observers = self._observers
+        if observers is None:
+            observers = default_observers(self.folder.path, self.config.observe)
+        if self.config.runtime.kind == "serial":
+            runtime: SerialRuntime | ProcessRuntime = SerialRuntime(graph, self.config.runtime)
+        else:
+            runtime = ProcessRuntime(graph, self.config.runtime, self.folder.logs)
+        self._runtime = runtime
+        with Dispatcher(observers) as dispatcher, self._signals_stop():
+            try:
+                for event in self._events(runtime, blueprint):
+                    dispatcher.publish(event)
+                    yield event
+            finally:
+                runtime.close()
+
+    def _events(self, runtime: SerialRuntime | ProcessRuntime, blueprint: Blueprint) -> Iterator[Event]:
+        failure: RollmillError | None = None
+        observe = self.config.observe
+        runtime.start()
+        baseline = play_randomly(
+            blueprint.action_space, self.config.env, self.config.seed, observe.baseline_episodes, observe.baseline_seconds
+        )
+        try:
+            title = f"{self.config.algorithm.name} on {self.config.env.id}"
+            start = Progress(target_steps=self.config.train.steps)
+            yield RunStarted(start, title, runtime.plan(), baseline.mean, len(baseline.returns))
+            if not self._is_stopping:
+                yield from runtime.run()
+        except RollmillError as error:
+            failure = error
+        progress = runtime.learner.progress()
+        runtime.close()
+        self.folder.save_weights(weights_of(runtime.learner.network))
+        status, reason = self._verdict(failure)
+        greedy = Scored((), 0.0)
+        if status == "done" and observe.final_episodes:
+            make = lambda size: blueprint.recipe.policy(runtime.learner.network, size)  # noqa: E731
+            greedy = play_greedily(make, self.config.env, self.config.seed, observe.final_episodes, observe.final_seconds)
+        self.summary = self._summarise(runtime, progress, baseline, greedy, status, reason)
+        yield Stopped(progress, status, reason, self.summary)
+        if failure is not None:
+            raise failure
+
+    def _verdict(self, failure: RollmillError | None) -> tuple[str, str]:
+        if failure is not None:
+            return ("detected" if isinstance(failure, Detected) else "failed"), str(failure)
+        if self._is_stopping:
+            name = signal.Signals(self.signal).name if self.signal else "stop()"
+            return "interrupted", f"by {name}; the weights so far are saved"
+        return "done", "all steps made"
+
+    def _summarise(
+        self,
+        runtime: SerialRuntime | ProcessRuntime,
+        progress: Progress,
+        baseline: Scored,
+        greedy: Scored,
+        status: str,
+        reason: str,
+    ) -> dict[str, Any]:
+        learner, scores = runtime.learner, runtime.learner.scores
+        seconds = max(progress.seconds, 1e-9)
+        return {
+            "status": status,
+            "reason": reason,
+            "algorithm": self.config.algorithm.name,
+            "env": self.config.env.id,
+            "seed": self.config.seed,
+            "runtime": self.config.runtime.kind,
+            "workers": self.config.runtime.workers,
+            "env_steps": progress.env_steps,
+            "frames": progress.frames,
+            "target_steps": progress.target_steps,
+            "updates": progress.updates,
+            "episodes": progress.episodes,
+            "parameters_sha256": parameters_sha256(weights_of(learner.network)),
+            "returns": {
+                "ema": scores.return_ema,
+                "mean_100": scores.mean_100,
+                "best_mean_100": scores.best_mean_100,
+                "greedy": greedy.mean,
+                "greedy_episodes": len(greedy.returns),
+            },
+            "random_baseline": {
+                "return": baseline.mean,
+                "episodes": len(baseline.returns),
+                "seconds": round(baseline.seconds, 3),
+            },
+            "throughput": {
+                "steps_per_second": progress.env_steps / seconds,
+                "frames_per_second": progress.frames / seconds,
+                "seconds": progress.seconds,
+                "time": learner.time_shares,
+            },
+            "resume_grade": RESUME_GRADE,
+            "run": str(self.folder.path),
+        }
+
+    @contextmanager
+    def _signals_stop(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM ends the run in order, the second at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self._is_stopping:
+                raise SystemExit(128 + number) if number == signal.SIGTERM else KeyboardInterrupt
+            self.signal = number
+            self.stop()
+
+        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def train(
+    config: str | Path | Mapping[str, Any], *, run: str | Path | None = None, overwrite: bool = False, **overrides: Any
+) -> Run:
+    """Train to the end; `config` is a YAML file or a dict, overrides have dotted keys: `**{"train.steps": 10_000}`."""
+    return _finish(Experiment(load_config(config, overrides), run, overwrite=overwrite))
+
+
+def train_run(config: Path, overrides: Sequence[str], run: Path | None, overwrite: bool, dev: bool) -> Run:
+    """What `rollmill train` does."""
+    loaded = load_config(config, overrides)
+    return _finish(Experiment(_tiny(loaded.config) if dev else loaded.config, run, overwrite=overwrite))
+
+
+def _finish(experiment: Experiment) -> Run:
+    for _ in experiment.run():
+        pass
+    return Run(experiment.folder.path, experiment.summary["status"], experiment.signal, experiment.summary)
+
+
+def _tiny(config: ExperimentConfig) -> ExperimentConfig:
+    """The same experiment through all its parts in seconds: serial, and only as many steps as two updates take."""
+    assembler = RECIPES[config.algorithm.name].assembler(config.algorithm)
+    batch = config.env.groups * config.env.group_size * assembler.steps
+    steps = batch + 1 if assembler.kind == "unroll" else 1
+    return config.model_copy(
+        update={
+            "train": config.train.model_copy(update={"steps": steps}),
+            "runtime": config.runtime.model_copy(update={"kind": "serial"}),
+            "observe": config.observe.model_copy(update={"baseline_seconds": 0.2, "final_seconds": 0.5}),
+        }
+    )
+
+
+def check_config(loaded: Loaded[ExperimentConfig]) -> None:
+    """Everything that training would check before its first step, without training."""
+    draw_graph(draw_blueprint(loaded.config))
+
+
+def graph_text(loaded: Loaded[ExperimentConfig]) -> str:
+    """The component graph for people."""
+    return draw_graph(draw_blueprint(loaded.config)).text()
+
+
+def known_algorithms() -> dict[str, str]:
+    """Name and summary of every algorithm."""
+    return {name: recipe.summary for name, recipe in RECIPES.items()}

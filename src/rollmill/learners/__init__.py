@@ -1,0 +1,1 @@
+"""Turning batches into weights."""

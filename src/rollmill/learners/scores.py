@@ -1,0 +1,50 @@
+"""Episode returns as they come in."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+EMA_WEIGHT = 0.05  # of a new episode; about the last 20 episodes count
+
+
+class Ended(NamedTuple):
+    """Episodes that ended within one batch, ordered by time, then environment."""
+
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    truncated: tuple[bool, ...]
+
+
+class Scores:
+    """Smoothed and windowed returns; raw, before reward scale and clip."""
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.return_ema: float | None = None
+        self.best_mean_100: float | None = None
+        self._window: deque[float] = deque(maxlen=100)
+
+    @property
+    def mean_100(self) -> float | None:
+        """Mean return of the last 100 episodes, or of fewer at the start."""
+        return sum(self._window) / len(self._window) if self._window else None
+
+    def add(self, parts: list[dict[str, Any]]) -> Ended:
+        """Take in the episodes that ended within the parts of a batch."""
+        returns: list[float] = []
+        lengths: list[int] = []
+        truncated: list[bool] = []
+        for part in parts:
+            ended = (part["terminated"] | part["truncated"]) & part["valid"]
+            returns += part["episode_return"][ended].tolist()
+            lengths += part["episode_length"][ended].tolist()
+            truncated += part["truncated"][ended].tolist()
+        for value in returns:
+            self.return_ema = value if self.return_ema is None else self.return_ema + EMA_WEIGHT * (value - self.return_ema)
+            self._window.append(value)
+            if len(self._window) == 100:
+                mean = sum(self._window) / 100
+                self.best_mean_100 = mean if self.best_mean_100 is None else max(self.best_mean_100, mean)
+        self.episodes += len(returns)
+        return Ended(tuple(returns), tuple(lengths), tuple(truncated))

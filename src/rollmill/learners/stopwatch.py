@@ -1,0 +1,53 @@
+"""Where the wall time of an update goes, as the learner sees it."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+
+class Stopwatch:
+    """Splits wall time into learning, stepping environments, deciding (inference) and waiting.
+
+    Actors report the seconds they spent; while they work side by side the mean over actors that ran at the same time
+    can't be known here, so stepping and deciding share the collecting time in proportion to what they reported, and
+    what no actor accounts for is waiting.
+    """
+
+    def __init__(self) -> None:
+        self._total = dict.fromkeys(("env", "inference", "learn", "wait"), 0.0)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new update now."""
+        self._begun = perf_counter()
+        self._learning_since = self._begun
+        self._stepping = self._deciding = 0.0
+
+    def collected(self, stepping: float, deciding: float, waiting: float) -> None:
+        """An unroll came in, with its actor's own account."""
+        self._stepping += stepping
+        self._deciding += deciding
+
+    def learning(self) -> None:
+        """The batch is complete; learning begins."""
+        self._learning_since = perf_counter()
+
+    def updated(self, steps: int) -> dict[str, float]:
+        """Shares of the wall time of the update that ends now, and its speed; the next one begins."""
+        now = perf_counter()
+        wall, learn = now - self._begun, now - self._learning_since
+        collect = wall - learn
+        busy = self._stepping + self._deciding
+        scale = min(1.0, collect / busy) if busy else 0.0
+        spent = {"env": self._stepping * scale, "inference": self._deciding * scale, "learn": learn}
+        spent["wait"] = max(wall - sum(spent.values()), 0.0)
+        for name, seconds in spent.items():
+            self._total[name] += seconds
+        self.restart()
+        shares = {f"time/{name}": seconds / wall for name, seconds in spent.items()}
+        return {**shares, "steps_per_second": steps / wall}
+
+    def total_shares(self) -> dict[str, float]:
+        """Shares of the wall time of all updates so far."""
+        total = sum(self._total.values())
+        return {name: seconds / total if total else 0.0 for name, seconds in self._total.items()}

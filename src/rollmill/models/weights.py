@@ -1,0 +1,54 @@
+"""The weights of a network as named arrays, their hash, and loading a published version."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+
+from rollmill.types import Array, ArraySpec
+
+
+def weights_of(network: torch.nn.Module) -> dict[str, Array]:
+    """Every parameter and buffer by name; views where they live on the CPU."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
+
+
+def weights_spec(network: torch.nn.Module) -> dict[str, ArraySpec]:
+    """The layout in which weights are published."""
+    return {name: ArraySpec(array.shape, array.dtype.name) for name, array in weights_of(network).items()}
+
+
+def parameters_sha256(weights: dict[str, Array]) -> str:
+    """Hash over name, shape, dtype and bytes of all parameters and buffers, sorted by name."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        array = weights[name]
+        digest.update(f"{name}|{tuple(array.shape)}|{array.dtype.name}|".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+class WeightsLoader:
+    """Brings a published version into a network."""
+
+    def __init__(self, network: torch.nn.Module) -> None:
+        self._tensors = network.state_dict()
+        self._arrays: dict[str, Any] = {name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}
+        # On the CPU the arrays are views of the tensors, so that reading a version is one copy.
+        self._is_view = all(tensor.device.type == "cpu" for tensor in self._tensors.values())
+        self.version = -1
+
+    def load(self, cell: Any, version: int) -> bool:
+        """Make the network hold exactly `version`; False while the cell doesn't have it."""
+        if version == self.version:
+            return True
+        if not cell.read_into(version, self._arrays):
+            return False
+        if not self._is_view:
+            for name, tensor in self._tensors.items():
+                tensor.copy_(torch.from_numpy(self._arrays[name]))
+        self.version = version
+        return True

@@ -1,0 +1,103 @@
+"""A run's summary in words, for the end of training and for `rollmill show`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rollmill.observe.phrases import amount, clock, count, shares
+
+# Without the spread of the random returns, a difference below a tenth of their mean is taken for chance.
+# A convention, not a test of significance: the numbers stand beside the words.
+CHANCE = 0.1
+FEW_EPISODES = 10
+
+
+def closing_lines(summary: Mapping[str, Any]) -> list[str]:
+    """The summary as aligned lines; what is missing is left out."""
+    facts = {
+        "status": _status(summary),
+        "trained": _trained(summary),
+        "return": _returns(summary),
+        "verdict": verdict(summary),
+        "speed": _speed(summary),
+        "time": shares(_part(_part(summary, "throughput"), "time")),
+        "parameters": _shortened(summary.get("parameters_sha256")),
+        "resume": summary.get("resume_grade"),
+        **_places(summary.get("run")),
+    }
+    title = summary.get("title")
+    return [*([str(title)] if title else []), *(f"  {name:<11}{text}" for name, text in facts.items() if text)]
+
+
+def verdict(summary: Mapping[str, Any]) -> str:
+    """Whether the policy does better than chance, with both numbers; never more than the episodes support."""
+    returns = _part(summary, "returns")
+    reached = returns.get("mean_100", returns.get("ema"))
+    baseline = _part(summary, "random_baseline")
+    random = baseline.get("return")
+    episodes = summary.get("episodes") or 0
+    if reached is None:
+        return "unknown: no episode has ended"
+    if random is None:
+        return f"unknown: return {amount(reached)}, the random policy was not measured"
+    numbers = f"return {amount(reached)}, random policy {amount(random)} ({baseline.get('episodes', 'some')} episodes)"
+    if episodes < FEW_EPISODES:
+        return f"too early to tell after {episodes} episodes: {numbers}"
+    gain = reached - random
+    if abs(gain) <= CHANCE * abs(random):
+        return f"not learned, about as good as chance: {numbers}"
+    return f"learned: {numbers}" if gain > 0 else f"not learned, worse than chance: {numbers}"
+
+
+def _status(summary: Mapping[str, Any]) -> str:
+    return ": ".join(str(summary[key]) for key in ("status", "reason") if summary.get(key))
+
+
+def _trained(summary: Mapping[str, Any]) -> str:
+    steps, frames = summary.get("env_steps"), summary.get("frames")
+    parts = [f"{count(steps)} env steps"] if steps is not None else []
+    if frames is not None and frames != steps:
+        parts.append(f"{count(frames)} frames")
+    parts += [f"{count(summary[key])} {key}" for key in ("updates", "episodes") if summary.get(key) is not None]
+    return ", ".join(parts)
+
+
+def _returns(summary: Mapping[str, Any]) -> str:
+    labels = {"mean_100": "last 100 episodes", "ema": "smoothed", "best_mean_100": "best 100"}
+    returns = _part(summary, "returns")
+    parts = [f"{amount(returns[key])} ({label})" for key, label in labels.items() if returns.get(key) is not None]
+    return ", ".join(parts)
+
+
+def _speed(summary: Mapping[str, Any]) -> str:
+    throughput = _part(summary, "throughput")
+    rate, steps, frames = throughput.get("steps_per_second"), summary.get("env_steps"), summary.get("frames")
+    parts = [f"{count(rate)} steps/s"] if rate is not None else []
+    if rate is not None and steps and frames is not None and frames != steps:
+        parts.append(f"{count(rate * frames / steps)} frames/s")
+    if throughput.get("seconds") is not None:
+        parts.append(f"{clock(throughput['seconds'])} in all")
+    return ", ".join(parts)
+
+
+def _shortened(digest: str | None) -> str:
+    return f"sha256 {digest[:16]}" if digest else ""
+
+
+def _places(run: str | Path | None) -> dict[str, str]:
+    if run is None:
+        return {}
+    curve = Path(run) / "curve.png"
+    return {
+        "run": str(run),
+        "curve": str(curve) if curve.exists() else "",
+        "look": f"rollmill show {run}",
+        "": f"tensorboard --logdir {run}" if (Path(run) / "tensorboard").exists() else "",
+    }
+
+
+def _part(summary: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    part = summary.get(key)
+    return part if isinstance(part, Mapping) else {}

@@ -1,0 +1,26 @@
+"""What is shown and kept of a run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from rollmill.config import Config
+
+
+class ObserveConfig(Config):
+    """How a run is watched; nothing here changes what is learned."""
+
+    console: Literal["auto", "bar", "lines", "none"] = Field(
+        "auto", description="a progress bar, plain lines or nothing; auto: a bar on a terminal, lines elsewhere"
+    )
+    interval: float = Field(1.0, ge=0, description="seconds between two refreshes of the bar")
+    lines_interval: float = Field(5.0, ge=0, description="seconds between two plain lines")
+    log_interval: float = Field(
+        0.5, ge=0, description="seconds between two rows of metrics, averaged in between; 0: a row for every update"
+    )
+    tensorboard: bool = Field(True, description="also write the rows for TensorBoard, below <run>/tensorboard")
+    curve: bool = Field(True, description="draw the learning curve <run>/curve.png at the end")
+    baseline_episodes: int = Field(20, ge=0, description="episodes of the random policy measured at the start")
+    baseline_seconds: float = Field(1.0, ge=0, description="seconds that measuring the random policy may take")

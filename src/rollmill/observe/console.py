@@ -1,0 +1,71 @@
+"""What a person sees of a run while it happens, and the summary at its end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from rollmill.observe.closing import closing_lines
+from rollmill.observe.config import ObserveConfig
+from rollmill.observe.events import ComponentFailed, Event, RunStarted, Said, Stopped
+from rollmill.observe.lines import Display, LineDisplay
+from rollmill.observe.metrics import MetricsWindow
+from rollmill.observe.observer import Overflow
+from rollmill.observe.outlet import Outlet
+from rollmill.observe.scene import Scene
+
+
+class ConsoleObserver:
+    """Prints the plan, shows progress every `interval` seconds and closes with a summary.
+
+    The summary is printed by `close`, when the observers before it have written what it points at.
+    """
+
+    name = "console"
+    overflow: Overflow = "drop"
+
+    def __init__(self, run: Path, display: Display, interval: float) -> None:
+        self._run = run
+        self._display = display
+        self._window = MetricsWindow(interval)
+        self._scene = Scene()
+        self._stopped: Stopped | None = None
+
+    def receive(self, event: Event) -> None:
+        """Show what an event changes, if it is time for that."""
+        row = self._window.add(event)
+        if isinstance(event, RunStarted):
+            self._scene = Scene(event.title, event.random_return, event.progress, event.progress)
+            self._display.say([event.title, *(f"  {line}" for line in event.plan)])
+            self._display.show(self._scene)
+        elif isinstance(event, Said) and event.level in ("warning", "error"):
+            self._display.say([f"{event.level}: {event.component}: {event.text}"])
+        elif isinstance(event, ComponentFailed):
+            self._display.say([*event.traceback.rstrip().splitlines(), f"error: {event.component}: {event.message}"])
+        elif isinstance(event, Stopped):
+            self._stopped = event
+            self._scene = replace(self._scene, progress=event.progress)
+        if row is not None:
+            self._scene = replace(self._scene, progress=event.progress, row=row)
+            self._display.show(self._scene)
+
+    def close(self) -> None:
+        """Give the terminal back and print the summary."""
+        self._display.finish()
+        if self._stopped is not None:
+            known = {"title": self._scene.title, "run": str(self._run)}
+            outcome = {"status": self._stopped.status, "reason": self._stopped.reason}
+            self._display.say(["", *closing_lines({**known, **self._stopped.summary, **outcome})])
+
+
+def make_display(config: ObserveConfig, stream: TextIO | None) -> tuple[Display, float]:
+    """The display that suits the configuration and the stream, and its seconds between two refreshes."""
+    outlet = Outlet(stream)
+    is_terminal = outlet.isatty() and os.environ.get("TERM") != "dumb"
+    if config.console == "bar" or (config.console == "auto" and is_terminal):
+        from rollmill.observe.bar import BarDisplay, console_on
+
+        return BarDisplay(console_on(outlet)), config.interval
+    return LineDisplay(outlet), config.lines_interval

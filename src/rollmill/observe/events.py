@@ -1,0 +1,81 @@
+"""What happens in a run, as frozen records; observers receive nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the run stands when an event is made."""
+
+    env_steps: int = 0  # agent decisions
+    frames: int = 0  # env_steps × frame skip
+    target_steps: int = 0  # agent decisions
+    updates: int = 0
+    episodes: int = 0
+    seconds: float = 0.0  # since training began
+    return_ema: float | None = None  # raw episode return, smoothed; None before the first episode ends
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened, and how far the run had come."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """Everything is built and wired, training begins."""
+
+    title: str  # e.g. "ppo on CartPole-v1"
+    plan: tuple[str, ...]  # human-readable lines: processes, threads, devices, cores
+    random_return: float | None  # mean return of the random policy; None if no episode ended in time
+    random_episodes: int
+
+
+@dataclass(frozen=True)
+class EpisodesEnded(Event):
+    """The episodes that ended within the unrolls of one update, in ticket order."""
+
+    returns: tuple[float, ...]  # raw, before scale and clip
+    lengths: tuple[int, ...]  # agent decisions
+    truncated: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Updated(Event):
+    """The learner made one update."""
+
+    version: int  # of the weights that it published
+    metrics: Mapping[str, float]  # e.g. loss/policy, entropy, kl, time/env (share of wall time), steps_per_second
+
+
+@dataclass(frozen=True)
+class ComponentFailed(Event):
+    """A component or its process died."""
+
+    component: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Said(Event):
+    """A line that a component wants kept in its log."""
+
+    component: str
+    text: str
+    level: str = "info"
+
+
+@dataclass(frozen=True)
+class Stopped(Event):
+    """The run is over; nothing follows."""
+
+    status: str  # "done" | "interrupted" | "failed" | "detected"
+    reason: str
+    summary: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,56 @@
+"""One log file per component."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+from rollmill.observe.events import ComponentFailed, Event, RunStarted, Said, Stopped
+from rollmill.observe.metrics import MetricsWindow, Row
+from rollmill.observe.observer import Overflow
+from rollmill.observe.writing import AppendedFile
+
+
+class LogObserver:
+    """Writes <run>/logs/<component>.log: what components said, how they failed, and the learner's updates."""
+
+    name = "logs"
+    overflow: Overflow = "block"
+
+    def __init__(self, run: Path, interval: float) -> None:
+        self._folder = run / "logs"
+        self._window = MetricsWindow(interval)
+        self._files: dict[str, AppendedFile] = {}
+
+    def receive(self, event: Event) -> None:
+        """Write the lines that an event is worth."""
+        if isinstance(event, Said):
+            self._write(event.component, event.level, event.text)
+        elif isinstance(event, ComponentFailed):
+            self._write(event.component, "error", f"{event.message}\n{event.traceback}")
+        elif isinstance(event, RunStarted):
+            self._write("run", "info", "\n".join((event.title, *event.plan)))
+        if row := self._window.add(event):
+            self._write("learner", "info", _update_line(row))
+        if isinstance(event, Stopped):
+            self._write("run", "info", f"{event.status}: {event.reason}")
+
+    def close(self) -> None:
+        """Close every log."""
+        for file in self._files.values():
+            file.close()
+
+    def _write(self, component: str, level: str, text: str) -> None:
+        name = re.sub(r"[^\w.-]+", "-", component).strip(".-") or "unnamed"  # a name must not lead out of the folder
+        if name not in self._files:
+            self._folder.mkdir(exist_ok=True)
+            self._files[name] = AppendedFile(self._folder / f"{name}.log")
+        stamp = datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
+        first, *rest = text.rstrip().splitlines() or [""]
+        self._files[name].write("\n".join([f"{stamp} {level:<7} {first}", *(f"    {line}" for line in rest)]) + "\n")
+
+
+def _update_line(row: Row) -> str:
+    numbers = " ".join(f"{name}={value:.5g}" for name, value in row.metrics.items())
+    return f"update {row.progress.updates} steps {row.progress.env_steps} {numbers}".rstrip()

@@ -1,0 +1,120 @@
+"""Rows of metrics: averages over a stretch of a run, the same for every observer that writes them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rollmill.observe.events import EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
+
+Number = float | int | None
+
+
+class Ema:
+    """Exponential moving average whose first values are plain means, so that it doesn't start at zero."""
+
+    def __init__(self, horizon: int = 50) -> None:
+        self.value: float | None = None
+        self._horizon = horizon  # values after which the weight stays at 1 / horizon
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        """Take one more value in."""
+        self._count += 1
+        if self.value is None:
+            self.value = value
+        else:
+            self.value += (value - self.value) / min(self._count, self._horizon)
+
+
+class RecentEpisodes:
+    """The last 100 episodes."""
+
+    def __init__(self, size: int = 100) -> None:
+        self._returns: deque[float] = deque(maxlen=size)
+        self._lengths: deque[int] = deque(maxlen=size)
+
+    def add(self, event: EpisodesEnded) -> None:
+        """Take the episodes of one event in."""
+        self._returns.extend(event.returns)
+        self._lengths.extend(event.lengths)
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean raw return; None before the first episode ends."""
+        return sum(self._returns) / len(self._returns) if self._returns else None
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length in agent decisions; None before the first episode ends."""
+        return sum(self._lengths) / len(self._lengths) if self._lengths else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stretch of a run: where it ended, and its means."""
+
+    progress: Progress
+    return_mean_100: float | None
+    length_mean_100: float | None
+    steps_per_second: float | None  # agent decisions over the stretch; None if it took no time
+    metrics: Mapping[str, float]  # mean over the updates of the stretch
+
+    def flat(self) -> dict[str, Number]:
+        """The row as one mapping, in the order of the columns."""
+        return {
+            "env_steps": self.progress.env_steps,
+            "frames": self.progress.frames,
+            "updates": self.progress.updates,
+            "seconds": round(self.progress.seconds, 6),
+            "episodes": self.progress.episodes,
+            "return_ema": self.progress.return_ema,
+            "return_mean_100": self.return_mean_100,
+            "length_mean_100": self.length_mean_100,
+            "steps_per_second": self.steps_per_second,
+            **self.metrics,
+        }
+
+
+class MetricsWindow:
+    """Gathers events and gives a row at the first update, then every `interval` seconds, and for the rest at the end.
+
+    Time is the run's own (`Progress.seconds`), so that rows depend on the events alone.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._episodes = RecentEpisodes()
+        self._begin = Progress()
+        self._last: Progress | None = None  # of the newest update; None if nothing is gathered
+        self._is_first = True
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, event: Event) -> Row | None:
+        """Take one event in; a row if one is complete."""
+        if isinstance(event, RunStarted):
+            self._begin = event.progress
+        elif isinstance(event, EpisodesEnded):
+            self._episodes.add(event)
+        elif isinstance(event, Updated):
+            self._last = event.progress
+            for name, value in event.metrics.items():
+                self._sums[name] = self._sums.get(name, 0.0) + value
+                self._counts[name] = self._counts.get(name, 0) + 1
+            if self._is_first or event.progress.seconds - self._begin.seconds >= self._interval:
+                return self._complete(event.progress)
+        elif isinstance(event, Stopped) and self._last is not None:
+            return self._complete(self._last)
+        return None
+
+    def _complete(self, progress: Progress) -> Row:
+        metrics = {name: total / self._counts[name] for name, total in self._sums.items()}
+        # A mean of rates is not the rate of the whole stretch, so ours replaces what single updates measured.
+        metrics.pop("steps_per_second", None)
+        seconds = progress.seconds - self._begin.seconds
+        rate = (progress.env_steps - self._begin.env_steps) / seconds if seconds > 0 else None
+        self._begin, self._last, self._is_first = progress, None, False
+        self._sums, self._counts = {}, {}
+        return Row(progress, self._episodes.return_mean, self._episodes.length_mean, rate, metrics)

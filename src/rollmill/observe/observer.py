@@ -1,0 +1,26 @@
+"""What an observer is."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from rollmill.observe.events import Event
+
+Overflow = Literal["block", "drop"]
+
+
+class Observer(Protocol):
+    """Receives every event of a run, in order, in a thread of its own; it can't change the run.
+
+    `overflow` says what happens when it is too slow: the run waits for it ("block", bounded) or it misses events
+    ("drop"), though never `Stopped`. An exception is counted and said; the third in a row detaches the observer.
+    """
+
+    name: str  # unique within a run
+    overflow: Overflow
+
+    def receive(self, event: Event) -> None:
+        """Take note of one event."""
+
+    def close(self) -> None:
+        """Let go of files and terminal; called once, after the last event, in the order of the observers."""

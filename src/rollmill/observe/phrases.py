@@ -1,0 +1,48 @@
+"""Numbers of a run in words, the same on the bar, in plain lines and in the summary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+UNKNOWN = "-"
+TIME_SHARES = ("env", "inference", "learn", "wait")
+
+
+def amount(value: float | None) -> str:
+    """A return or a length: `487.3`, `-0.021`, `12,345`."""
+    if value is None:
+        return UNKNOWN
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size >= 10_000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 10 or size == 0 else f"{value:.2f}" if size >= 1 else f"{value:.3f}"
+
+
+def decimals(value: float | None, digits: int) -> str:
+    """A number with a fixed count of decimals, so that it keeps its place on the screen."""
+    return UNKNOWN if value is None else f"{value:.{digits}f}"
+
+
+def count(value: float | None) -> str:
+    """A number of steps: `31,744`, from ten million on `12.35M`."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}" if value < 10_000_000 else f"{value / 1e6:,.2f}M"
+
+
+def clock(seconds: float | None) -> str:
+    """A duration: `0:07`, `12:30`, `3:04:05`."""
+    if seconds is None:
+        return "-:--"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def shares(parts: Mapping[str, float | None]) -> str:
+    """Where the time goes: `env 31%  inference 22%  learn 40%  wait  7%`; empty if nothing is known."""
+    known = [(name, share) for name in TIME_SHARES if (share := parts.get(name)) is not None]
+    return "  ".join(f"{name} {share * 100:2.0f}%" for name, share in known)

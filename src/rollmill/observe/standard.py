@@ -1,0 +1,38 @@
+"""The observers of an ordinary run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from rollmill.observe.config import ObserveConfig
+from rollmill.observe.console import ConsoleObserver, make_display
+from rollmill.observe.curve import CurveObserver
+from rollmill.observe.files import CsvObserver, EpisodesObserver, JsonlObserver
+from rollmill.observe.logs import LogObserver
+from rollmill.observe.observer import Observer
+from rollmill.observe.summary import SummaryObserver
+from rollmill.observe.tensorboard import TensorBoardObserver
+
+
+def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = None) -> list[Observer]:
+    """What the configuration asks for, writing below `run` and to `stream` (standard output unless given).
+
+    The order matters: they are closed in it, so the curve finds the files and the console's summary the curve.
+    """
+    observers: list[Observer] = [
+        JsonlObserver(run, config.log_interval),
+        CsvObserver(run, config.log_interval),
+        EpisodesObserver(run),
+        LogObserver(run, config.log_interval),
+        SummaryObserver(run),
+    ]
+    if config.tensorboard:
+        observers.append(TensorBoardObserver(run, config.log_interval))
+    if config.curve:
+        observers.append(CurveObserver(run))
+    if config.console != "none":
+        display, interval = make_display(config, stream or sys.stdout)
+        observers.append(ConsoleObserver(run, display, interval))
+    return observers

@@ -1,0 +1,64 @@
+"""summary.json: the state of a run in one small file."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rollmill.observe.events import EpisodesEnded, Event, RunStarted, Stopped
+from rollmill.observe.metrics import RecentEpisodes
+from rollmill.observe.observer import Overflow
+from rollmill.observe.writing import to_json, write_atomically
+
+
+class SummaryObserver:
+    """Rewrites <run>/summary.json at the start, every few seconds and at the end, always as a whole.
+
+    While the run goes on its status is "running"; `written_at` then tells a live run from one that was killed.
+    """
+
+    name = "summary"
+    overflow: Overflow = "block"
+
+    def __init__(self, run: Path, interval: float = 5.0) -> None:
+        self._run = run
+        self._interval = interval
+        self._written_seconds = 0.0
+        self._episodes = RecentEpisodes()
+        self._known: dict[str, Any] = {"run": str(run)}
+
+    def receive(self, event: Event) -> None:
+        """Keep the file up to date."""
+        if isinstance(event, EpisodesEnded):
+            self._episodes.add(event)
+        if isinstance(event, RunStarted):
+            baseline = {"return": event.random_return, "episodes": event.random_episodes}
+            self._known |= {"title": event.title, "random_baseline": baseline}
+            self._write(event, self._running(event))
+        elif isinstance(event, Stopped):
+            outcome = {"status": event.status, "reason": event.reason}
+            self._write(event, {**self._running(event), **event.summary, **outcome})
+        elif event.progress.seconds - self._written_seconds >= self._interval:
+            self._write(event, self._running(event))
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+    def _running(self, event: Event) -> dict[str, Any]:
+        progress = asdict(event.progress)
+        seconds, return_ema = progress.pop("seconds"), progress.pop("return_ema")
+        rate = event.progress.env_steps / seconds if seconds > 0 else None
+        return {
+            "status": "running",
+            **self._known,
+            **progress,
+            "returns": {"ema": return_ema, "mean_100": self._episodes.return_mean},
+            "throughput": {"steps_per_second": rate, "seconds": seconds},
+        }
+
+    def _write(self, event: Event, summary: dict[str, Any]) -> None:
+        self._written_seconds = event.progress.seconds
+        record = {**summary, "written_at": round(time.time(), 3)}  # seconds since 1970
+        write_atomically(self._run / "summary.json", to_json(record, indent=2) + "\n")

@@ -1,0 +1,81 @@
+"""A trained policy for use elsewhere: `policy(obs) -> action`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rollmill import nested, spaces
+from rollmill.algorithms.policy import Policy
+from rollmill.algorithms.registry import find_recipe
+from rollmill.envs.check import check_group
+from rollmill.errors import Refused
+from rollmill.nested import Nested
+from rollmill.run_folder import MARK, RunFolder
+from rollmill.settings import load_config
+from rollmill.types import Array
+
+
+class LoadedPolicy:
+    """Decides greedily for one environment, or for a batch; remembers its recurrent state between calls."""
+
+    def __init__(self, policy: Policy, observation_space: Any, action_space: Any) -> None:
+        self._make = lambda size: type(policy)(policy.network, size)  # type: ignore[call-arg]
+        self.network = policy.network
+        self.observation_space, self.action_space = observation_space, action_space
+        self._spec = spaces.observation_spec(observation_space)
+        self._policy: Policy | None = None
+        self._size = 0
+        self._state: Nested = {}
+        self._is_first = np.zeros(0, np.bool_)
+
+    def reset(self) -> None:
+        """Forget what was seen: the next observation is the first of an episode."""
+        self._is_first[:] = True
+
+    def __call__(self, obs: Nested) -> Any:
+        """The action for one observation of `observation_space`, or for a batch of them (one more leading axis)."""
+        arrays = nested.map_leaves(lambda leaf, spec: np.asarray(leaf, spec.dtype), _like(obs, self._spec), self._spec)
+        is_single = nested.first_leaf(arrays).ndim == len(nested.first_leaf(self._spec).shape)
+        if is_single:
+            arrays = nested.map_leaves(lambda leaf: leaf[None], arrays)
+        self._resize(len(nested.first_leaf(arrays)))
+        assert self._policy is not None
+        decision = self._policy.act(arrays, self._state, self._is_first, None)
+        self._state, self._is_first = decision.state, np.zeros(self._size, np.bool_)
+        action: Array = spaces.to_environment(self.action_space, decision.action)
+        return action[0] if is_single else action
+
+    def _resize(self, size: int) -> None:
+        if size != self._size:
+            self._policy, self._size = self._make(size), size
+            self._state, self._is_first = self._policy.initial_state(), np.ones(size, np.bool_)
+
+
+def load(run: str | Path) -> LoadedPolicy:
+    """The policy of a run, from its folder."""
+    path = Path(run)
+    if not (path / MARK).is_file():
+        raise Refused(f"{path} is no run folder (it has no {MARK}); give the folder that `rollmill train` printed")
+    config = load_config(path / "config.yaml").config
+    found = check_group(config.env)
+    recipe = find_recipe(config.algorithm.name)
+    network = recipe.network(found.observation_space, found.action_space, config.model, seed=0)
+    weights = RunFolder(path).load_weights()
+    try:
+        network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    except RuntimeError as error:
+        raise Refused(f"{path}: the weights don't fit the model of its config.yaml: {' '.join(str(error).split())}") from error
+    return LoadedPolicy(recipe.policy(network, 1), found.observation_space, found.action_space)
+
+
+def _like(obs: Nested, spec: Nested) -> Nested:
+    """Tuples as dicts with keys "0", "1", …, as the specs have them."""
+    if isinstance(spec, dict) and isinstance(obs, tuple | list):
+        return {str(i): _like(part, spec[str(i)]) for i, part in enumerate(obs)}
+    if isinstance(spec, dict):
+        return {key: _like(obs[key], part) for key, part in spec.items()}
+    return obs

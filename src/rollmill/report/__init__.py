@@ -1,0 +1,1 @@
+"""What is told about runs after the fact, from their files alone."""

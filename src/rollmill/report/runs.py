@@ -1,0 +1,105 @@
+"""How a run went, read from the files in its folder; needs neither torch nor the code that made them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rollmill.errors import Refused, nearest
+
+# what a reader looks for first; the rest of the summary follows in its own order
+_FIRST = (
+    *("status", "reason", "title", "env_steps", "frames", "updates", "episodes"),
+    *("returns", "random_baseline", "throughput", "parameters_sha256", "resume_grade"),
+)
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The content of summary.json, with `process` (run.json) and `files` added; a run killed silently has "died"."""
+    _refuse_other_folders(path)
+    process = _read_json(path / "run.json")
+    # run.json is written first: without a summary the run has only just begun, or didn't get far
+    summary: dict[str, Any] = {"status": "running", **_read_json(path / "summary.json")}
+    if summary["status"] == "running" and _is_gone(process, path / "run.json"):
+        summary["status"] = "died"
+    files = {name: str(path / name) for name in ("curve.png", "logs") if (path / name).exists()}
+    return {**summary, "process": process, "files": files}
+
+
+def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The summary as names and readable values, the important ones first."""
+    ordered = {key: summary[key] for key in (*_FIRST, *summary) if key in summary}
+    return [(name, _readable(value)) for name, value in _flat(ordered, "")]
+
+
+def _refuse_other_folders(path: Path) -> None:
+    if not path.is_dir():
+        runs = [folder.name for folder in path.parent.glob("*") if _is_run(folder)]
+        remedy = nearest(path.name, runs) if runs else "give a YAML file or a folder that `rollmill train` made"
+        raise Refused(f"{path}: no such config or run: {remedy}")
+    if not _is_run(path):
+        raise Refused(f"{path}: not a run (no run.json in it): give a YAML file or a folder that `rollmill train` made")
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "run.json").is_file() or (path / "summary.json").is_file()
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """The record in the file; empty if there is no such file."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise Refused(f"{file}: can't be read: {error.strerror}") from None
+    except ValueError as error:  # not UTF-8, or not JSON
+        reason = " ".join(str(error).split())
+        raise Refused(f"{file}: broken or cut short ({reason}): the run's metrics and logs are still there") from None
+    if not isinstance(record, dict):
+        raise Refused(f"{file}: not a record of a run: the run's metrics and logs are still there")
+    return record
+
+
+def _is_gone(process: Mapping[str, Any], written: Path) -> bool:
+    """Whether the process that wrote run.json has ended; unknown, hence False, for one on another host."""
+    pid = process.get("pid")
+    if not isinstance(pid, int) or process.get("host") != socket.gethostname():
+        return False
+    try:
+        # the name in parentheses may hold spaces; behind it stand the state and, 19 fields further, the start
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return True
+    is_zombie = fields[0] in "ZX"
+    # Numbers are used again, in containers soon: a process that began after the file was written is another one.
+    began = _boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return is_zombie or began > written.stat().st_mtime + 10.0  # seconds of slack for a clock that was set
+
+
+def _boot_time() -> int:
+    """When the machine started, in seconds since 1970."""
+    lines = Path("/proc/stat").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("btime"))
+
+
+def _flat(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _readable(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,143 @@
+"""The folder of a run: what stands where in it, and that nobody else's is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollmill.config import Config
+from rollmill.config_file import dump
+from rollmill.errors import Refused
+from rollmill.types import Array
+
+PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "ale-py", "pydantic", "safetensors")
+MARK = "run.json"  # what makes a folder a run
+
+
+class RunFolder:
+    """A run on disk: config.yaml, run.json, weights.safetensors, summary.json, logs/, metrics and the curve."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path | None, name: str, overwrite: bool) -> RunFolder:
+        """Make the folder; one that exists is touched only when told to, and only if it is a run."""
+        if path is None:
+            return cls._create_named(name)
+        if path.exists() or path.is_symlink():
+            if path.is_dir() and not any(path.iterdir()):
+                return cls(path)
+            if not overwrite:
+                raise Refused(f"--run {path} exists; choose another folder, or --overwrite to replace it")
+            if not (path / MARK).is_file():
+                raise Refused(f"--run {path} is no run folder (it has no {MARK}), so it is not overwritten; remove it")
+            shutil.rmtree(path)
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise Refused(f"--run {path} can't be made: {error.strerror}; choose another folder") from error
+        return cls(path)
+
+    @classmethod
+    def _create_named(cls, name: str) -> RunFolder:
+        """runs/<name>-<time>; a number is added while somebody else takes the name at the same moment."""
+        stem = f"{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-').lower()}-{time.strftime('%Y%m%d-%H%M%S')}"
+        for attempt in range(1000):
+            path = Path("runs") / (f"{stem}-{attempt}" if attempt else stem)
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise Refused(f"{path} can't be made: {error.strerror}; choose a folder with --run") from error
+            return cls(path)
+        raise Refused("runs/ is full of runs of this second; choose a folder with --run")
+
+    @property
+    def logs(self) -> Path:
+        """One file per component."""
+        return self.path / "logs"
+
+    @property
+    def weights(self) -> Path:
+        """The newest weights."""
+        return self.path / "weights.safetensors"
+
+    def describe(self, config: Config) -> None:
+        """Keep what is needed to know and repeat this run: the resolved config, versions, commit, machine."""
+        self.logs.mkdir(exist_ok=True)
+        write_atomically(self.path / "config.yaml", dump(config).encode())
+        facts = {
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cores": os.cpu_count(),
+            "versions": {name: _version(name) for name in PACKAGES},
+            "git_commit": git_commit(),
+        }
+        write_atomically(self.path / MARK, json.dumps(facts, indent=2).encode())
+
+    def save_weights(self, weights: dict[str, Array]) -> None:
+        """Write the weights so that a reader sees the old ones or the new ones, never a part."""
+        from safetensors.numpy import save
+
+        write_atomically(self.weights, save({name: np.ascontiguousarray(array) for name, array in weights.items()}))
+
+    def load_weights(self) -> dict[str, Array]:
+        """The newest weights; loading executes nothing from the file."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            loaded: dict[str, Array] = load(self.weights.read_bytes())
+        except FileNotFoundError:
+            raise Refused(f"{self.path} has no {self.weights.name}: the run saved no weights yet") from None
+        except (SafetensorError, OSError) as error:
+            raise Refused(f"{self.weights} can't be read: {error}; it is cut short or damaged") from error
+        return loaded
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def git_commit() -> Any:
+    """The commit of the working folder, with "+changes" if there are any; None outside a repository."""
+
+    def git(*arguments: str) -> str:
+        result = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
+        return result.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Running a graph of components: in one process, or in many."""

@@ -1,0 +1,99 @@
+"""Everything that a process needs to build its components: settings and spaces, small and picklable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import gymnasium as gym
+
+from rollmill import spaces
+from rollmill.actors.actor import Actor
+from rollmill.actors.episodes import Episodes
+from rollmill.actors.roles import Collector, Environment, Inference
+from rollmill.algorithms.policy import Policy
+from rollmill.algorithms.recipe import AlgorithmConfig, Recipe
+from rollmill.envs.config import EnvConfig
+from rollmill.envs.make import make_group
+from rollmill.learners.learner import Learner, TrainConfig
+from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.models.config import ModelConfig
+from rollmill.models.network import Network
+from rollmill.runtime.config import RuntimeConfig
+from rollmill.seeding import integer_seed
+from rollmill.stores.rollout import RolloutStore
+from rollmill.transport.ports import Ports
+from rollmill.types import AssemblerSpec, Problem
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The parts of one experiment and how to build each of them."""
+
+    seed: int
+    env: EnvConfig
+    model: ModelConfig
+    algorithm: AlgorithmConfig
+    train: TrainConfig
+    runtime: RuntimeConfig
+    recipe: Recipe
+    observation_space: gym.Space[Any]
+    action_space: gym.Space[Any]
+    frame_skip: int
+
+    @property
+    def assembler(self) -> AssemblerSpec:
+        """How steps become unrolls."""
+        return self.recipe.assembler(self.algorithm)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The specs that every slot layout follows from."""
+        return Problem(
+            spaces.observation_spec(self.observation_space),
+            spaces.action_spec(self.action_space),
+            self.network("cpu").state_spec,
+        )
+
+    def network(self, device: str) -> Network:
+        """The network with its initial weights: the same in every process, for they come from the seed."""
+        seed = integer_seed(self.seed, "weights")
+        return self.recipe.network(self.observation_space, self.action_space, self.model, seed=seed).to(device)
+
+    def policy(self, device: str) -> Policy:
+        """A policy copy for one group."""
+        return self.recipe.policy(self.network(device), self.env.group_size)
+
+    def episodes(self, number: int) -> Episodes:
+        """Group number `number`, ready to play."""
+        return Episodes(make_group(self.env), self.env, self.assembler, self.seed, number)
+
+    def build_actor(self, number: int, name: str, ports: Ports) -> Actor:
+        """The fused actor of one group."""
+        policy = self.policy(self.runtime.devices.actor)
+        return Actor(name, self.episodes(number), policy, self.assembler.steps, self.seed, ports)
+
+    def build_environment(self, number: int, name: str, ports: Ports) -> Environment:
+        """The environment role of one group."""
+        return Environment(name, self.episodes(number), ports)
+
+    def build_inference(self, name: str, ports: Ports) -> Inference:
+        """The inference role for all groups."""
+        policies = [self.policy(self.runtime.devices.inference) for _ in range(self.env.groups)]
+        return Inference(name, policies, self.assembler.steps, self.seed, ports)
+
+    def build_collector(self, name: str, ports: Ports) -> Collector:
+        """The collector role of one group."""
+        return Collector(name, ports)
+
+    def build_learner(self, name: str, ports: Ports) -> Learner:
+        """The learner, which is the trainer role."""
+        device = self.runtime.devices.learner
+        network = self.network(device)
+        optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
+        update = self.recipe.update(network, optimizer, self.algorithm)
+        store = RolloutStore(self.recipe.store, ports["unrolls"], self.env.groups, device)
+        return Learner(
+            name, network, update, store, self.train, self.seed, self.env.groups, self.frame_skip, ports
+        )

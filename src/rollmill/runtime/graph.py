@@ -1,0 +1,167 @@
+"""A run as plain data: components, and the links that join their ports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rollmill import nested
+from rollmill.actors.component import Component
+from rollmill.nested import Nested
+from rollmill.transport.ports import Kind, Ports
+
+
+class GraphError(ValueError):
+    """Two ends that don't fit; a defect of a topology, not of the user's input."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """One end of a link as its component declares it."""
+
+    kind: Kind
+    direction: str  # "in" | "out"
+    spec: Nested  # of ArraySpec
+
+
+@dataclass(frozen=True)
+class Node:
+    """A component to be built where it will live."""
+
+    name: str
+    role: str  # "actor" | "environment" | "inference" | "collector" | "learner"; threads and devices go by it
+    place: str  # which process hosts it: "main", "worker.0", …
+    ports: dict[str, Port]
+    build: Callable[[str, Ports], Component]  # (name, attached ports); picklable
+
+
+@dataclass(frozen=True)
+class End:
+    """A port of a node."""
+
+    node: str
+    port: str
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Link:
+    """Producers and consumers of one kind of message; `depth` slots per producer, or versions kept."""
+
+    name: str
+    kind: Kind
+    producers: tuple[End, ...]
+    consumers: tuple[End, ...]
+    depth: int
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Checked when made: every port is wired once, and both ends agree in kind, shape and dtype."""
+
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        unwired = {End(node.name, port) for node in self.nodes for port in node.ports}
+        for link in self.links:
+            self._check(link)
+            for end in (*link.producers, *link.consumers):
+                if end not in unwired:
+                    raise GraphError(f"{end} is wired twice or doesn't exist (link {link.name})")
+                unwired.remove(end)
+        if unwired:
+            raise GraphError(f"not wired: {', '.join(sorted(map(str, unwired)))}")
+
+    def node(self, name: str) -> Node:
+        """The node called `name`."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def port(self, end: End) -> Port:
+        """What the component declares for this end."""
+        try:
+            return self.node(end.node).ports[end.port]
+        except (StopIteration, KeyError):
+            raise GraphError(f"{end} doesn't exist") from None
+
+    def spec(self, link: Link) -> Nested:
+        """What the link carries."""
+        return self.port(link.producers[0]).spec
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Every process of the run, the main one first."""
+        return ("main", *dict.fromkeys(node.place for node in self.nodes if node.place != "main"))
+
+    def _check(self, link: Link) -> None:
+        expected = dict(nested.leaves(self.spec(link)))
+        for end, direction in [(e, "out") for e in link.producers] + [(e, "in") for e in link.consumers]:
+            port = self.port(end)
+            if (port.kind, port.direction) != (link.kind, direction):
+                raise GraphError(f"{end} is a {port.kind} {port.direction}, link {link.name} a {link.kind} {direction}")
+            actual = dict(nested.leaves(port.spec))
+            for path in sorted(expected.keys() | actual.keys()):
+                if expected.get(path) != actual.get(path):
+                    raise GraphError(
+                        f"link {link.name}: {path or 'value'} is {expected.get(path)} at {link.producers[0]} "
+                        f"but {actual.get(path)} at {end}"
+                    )
+        if link.kind is not Kind.BROADCAST and len(link.producers) > 1 and len(link.consumers) > 1:
+            raise GraphError(f"link {link.name}: a stream joins many producers to one consumer or one to one")
+
+    def text(self) -> str:
+        """The graph for people: what runs where, and who tells whom."""
+        lines = []
+        for place in self.places:
+            names = _shortened([node.name for node in self.nodes if node.place == place])
+            lines.append(f"{place:<12} {', '.join(names)}")
+        lines.append("")
+        seen: dict[tuple[str, ...], list[Link]] = {}
+        for link in self.links:
+            key = (link.name.split(".")[0], link.kind, *(_family(e) for e in (*link.producers[:1], *link.consumers[:2])))
+            seen.setdefault(key, []).append(link)
+        for (family, kind, *_), links in seen.items():
+            sources = _shortened(list(dict.fromkeys(e.node for link in links for e in link.producers)))
+            targets = _shortened(list(dict.fromkeys(e.node for link in links for e in link.consumers)))
+            size = sum(leaf.nbytes for _, leaf in nested.leaves(self.spec(links[0])))
+            lines.append(
+                f"{', '.join(sources)} ──{family}──► {', '.join(targets)}   "
+                f"[{kind}, depth {links[0].depth}, {_readable(size)} each]"
+            )
+        return "\n".join(lines)
+
+
+def _family(end: End) -> str:
+    return end.node.split(".")[0]
+
+
+def _shortened(names: list[str]) -> list[str]:
+    """actor.0, actor.1, actor.2 → actor.0–2."""
+    families: dict[str, list[int]] = {}
+    for name in names:
+        family, _, number = name.partition(".")
+        families.setdefault(family, []).extend([int(number)] if number else [])
+    return [
+        family if not n else f"{family}.{n[0]}" if len(n) == 1 else f"{family}.{','.join(_runs(sorted(n)))}"
+        for family, n in families.items()
+    ]
+
+
+def _runs(numbers: list[int]) -> list[str]:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs]
+
+
+def _readable(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

@@ -1,0 +1,73 @@
+"""The serial runtime: every component in this process, one after the other; breakpoints work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rollmill.actors.component import Component
+from rollmill.errors import Stalled
+from rollmill.learners.learner import Learner
+from rollmill.observe.events import Event, Said
+from rollmill.runtime.config import RuntimeConfig
+from rollmill.runtime.graph import Graph
+from rollmill.runtime.process import set_threads
+from rollmill.runtime.wiring import local_ports
+
+
+def threads_of(role: str, config: RuntimeConfig) -> int:
+    """Threads of the numeric libraries for a role, equal on every runtime."""
+    threads = config.threads
+    return {"learner": threads.learner, "inference": threads.inference}.get(role, threads.actor)
+
+
+class SerialRuntime:
+    """Gives each component its turn until the learner is done."""
+
+    def __init__(self, graph: Graph, config: RuntimeConfig) -> None:
+        self._graph, self._config = graph, config
+        self._components: list[tuple[int, Component]] = []
+        self._is_stopping = False
+        self.learner: Learner
+
+    def start(self) -> None:
+        """Build and wire every component."""
+        ports = local_ports(self._graph)
+        for node in self._graph.nodes:
+            threads = threads_of(node.role, self._config)
+            set_threads(threads)
+            component = node.build(node.name, ports[node.name])
+            self._components.append((threads, component))
+            if isinstance(component, Learner):
+                self.learner = component
+
+    def plan(self) -> tuple[str, ...]:
+        """What runs where, for people."""
+        roles = dict.fromkeys(node.role for node in self._graph.nodes)
+        threads = ", ".join(f"{role} {threads_of(role, self._config)}" for role in roles)
+        return (f"serial: everything in this process; threads: {threads}",)
+
+    def run(self) -> Iterator[Event]:
+        """Work until the learner is done or somebody calls stop()."""
+        for node in self._graph.nodes:
+            yield Said(self.learner.progress(), node.name, f"{node.role} in the main process")
+        while not self.learner.done:
+            progressed = False
+            for threads, component in self._components:
+                set_threads(threads)
+                progressed = component.work() or progressed
+                if self._is_stopping:
+                    return
+            while self.learner.events:
+                yield self.learner.events.popleft()
+            if not progressed:
+                raise Stalled(f"no component can go on; unrolls missing from actors {self.learner.store.missing()}")
+
+    def stop(self) -> None:
+        """End soon, between two pieces of work."""
+        self._is_stopping = True
+
+    def close(self) -> None:
+        """Close every component."""
+        for _, component in self._components:
+            component.close()
+        self._components.clear()

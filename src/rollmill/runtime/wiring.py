@@ -1,0 +1,70 @@
+"""From links to attached ports, for each transport."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rollmill.runtime.graph import End, Graph, Link
+from rollmill.transport.local import LocalCell, LocalChannel
+from rollmill.transport.ports import Kind, Ports
+from rollmill.transport.shared import CellPlan, ChannelPlan, create_cell, create_channel
+
+
+def local_ports(graph: Graph) -> dict[str, Ports]:
+    """The ports of every node, all in this process."""
+    ports: dict[str, Ports] = {node.name: {} for node in graph.nodes}
+    for link in graph.links:
+        if link.kind is Kind.CELL:
+            cell = LocalCell(graph.spec(link), link.depth)
+            for end in (*link.producers, *link.consumers):
+                ports[end.node][end.port] = cell
+        else:
+            channel = LocalChannel(graph.spec(link), len(link.producers), len(link.consumers), link.depth)
+            for number, end in enumerate(link.producers):
+                ports[end.node][end.port] = channel.sender(number)
+            for number, end in enumerate(link.consumers):
+                ports[end.node][end.port] = channel.receiver(number)
+    return ports
+
+
+@dataclass
+class SharedWiring:
+    """Every link of a graph as shared memory and pipes; made by the parent, inherited by the workers."""
+
+    plans: dict[str, ChannelPlan | CellPlan] = field(default_factory=dict)  # by link name
+    links: dict[str, Link] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, graph: Graph) -> SharedWiring:
+        """Allocate everything that the graph needs."""
+        wiring = cls()
+        for link in graph.links:
+            spec = graph.spec(link)
+            wiring.links[link.name] = link
+            if link.kind is Kind.CELL:
+                wiring.plans[link.name] = create_cell(link.name, spec, link.depth)
+            else:
+                ends = len(link.producers), len(link.consumers)
+                wiring.plans[link.name] = create_channel(link.name, spec, *ends, link.depth)
+        return wiring
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a worker must inherit."""
+        return [descriptor for plan in self.plans.values() for descriptor in plan.descriptors]
+
+    def attach(self, node: str) -> Ports:
+        """The ports of one node, in the process that hosts it."""
+        ports: Ports = {}
+        for name, link in self.links.items():
+            plan = self.plans[name]
+            if isinstance(plan, CellPlan):
+                ports |= {end.port: plan.attach() for end in (*link.producers, *link.consumers) if end.node == node}
+            else:
+                ports |= {end.port: plan.sender(i) for i, end in _of(node, link.producers)}
+                ports |= {end.port: plan.receiver(i) for i, end in _of(node, link.consumers)}
+        return ports
+
+
+def _of(node: str, ends: tuple[End, ...]) -> list[tuple[int, End]]:
+    return [(number, end) for number, end in enumerate(ends) if end.node == node]

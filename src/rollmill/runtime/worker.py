@@ -1,0 +1,94 @@
+"""The loop of a worker process: give its components their turn, sleep while none has anything to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from rollmill.actors.component import Component
+from rollmill.runtime.graph import Node
+from rollmill.runtime.process import set_threads
+from rollmill.runtime.wiring import SharedWiring
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """One worker process: which components it hosts and how."""
+
+    place: str
+    nodes: tuple[Node, ...]
+    threads: tuple[int, ...]  # of each node
+    core: int | None  # tied to this one; None: free
+    reports: int  # write end of the pipe to the parent
+    output: str | None  # file that takes over stdout and stderr; None: inherited
+
+
+def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
+    """Build the components of `plan` and work until the pipe `life` ends; the exit code."""
+    node_name = plan.place
+    try:
+        _settle(plan)
+        components: list[tuple[int, Component]] = []
+        poll = select.poll()
+        poll.register(life, select.POLLIN)
+        drains: dict[int, Any] = {}
+        for node, threads in zip(plan.nodes, plan.threads, strict=True):
+            node_name = node.name
+            set_threads(threads)
+            ports = wiring.attach(node.name)
+            for port in ports.values():
+                if hasattr(port, "drain"):
+                    poll.register(port.fileno(), select.POLLIN)
+                    drains[port.fileno()] = port.drain
+            components.append((threads, node.build(node.name, ports)))
+            core = "" if plan.core is None else f", core {plan.core}"
+            _say(plan, node.name, f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}")
+        while True:
+            progressed = False
+            for threads, component in components:
+                node_name = component.name
+                set_threads(threads)
+                progressed = component.work() or progressed
+            for descriptor, _ in poll.poll(0 if progressed else None):
+                if descriptor == life:
+                    for _, component in components:
+                        component.close()
+                    return 0
+                drains[descriptor]()
+    except BaseException as error:
+        _report(plan, kind="failed", component=node_name, message=_one_line(error), traceback=traceback.format_exc())
+        return 1
+
+
+def _settle(plan: WorkerPlan) -> None:
+    if plan.core is not None:
+        os.sched_setaffinity(0, {plan.core})
+    if plan.output is not None:
+        # What an environment prints goes to a file: a terminal with a progress bar is no place for it.
+        descriptor = os.open(plan.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _say(plan: WorkerPlan, component: str, text: str) -> None:
+    _report(plan, kind="said", component=component, text=text)
+
+
+def _report(plan: WorkerPlan, **message: str) -> None:
+    data = json.dumps(message).encode() + b"\n"
+    try:
+        while data:
+            data = data[os.write(plan.reports, data) :]
+    except OSError:
+        pass  # the parent is gone, and so are we in a moment
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,0 +1,60 @@
+"""From gymnasium spaces to array specs, and what a space must be to be trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rollmill.errors import Refused
+from rollmill.nested import Nested
+from rollmill.types import Array, ArraySpec
+
+
+def observation_spec(space: gym.Space[Any], where: str = "observation") -> Nested:
+    """The nested spec of an observation; a tuple space is read as a dict with keys "0", "1", …"""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: observation_spec(sub, f"{where}.{key}") for key, sub in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return {str(i): observation_spec(sub, f"{where}.{i}") for i, sub in enumerate(space.spaces)}
+    if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary | gym.spaces.MultiDiscrete):
+        assert space.shape is not None and space.dtype is not None
+        # float64 observations are stored as float32: that is what every network computes with
+        dtype = "float32" if space.dtype == np.float64 else np.dtype(space.dtype).name
+        return ArraySpec(space.shape, dtype)
+    if isinstance(space, gym.spaces.Discrete):
+        return ArraySpec((), "int64")
+    raise Refused(f"{where}: a {type(space).__name__} space can't be trained on; wrap the environment so that it gives Box, Discrete or Dict")
+
+
+def observation_leaf_space(space: gym.Space[Any]) -> dict[str, gym.Space[Any]] | gym.Space[Any]:
+    """The spaces of the children of a composite space under the keys of `observation_spec`; a leaf is itself."""
+    if isinstance(space, gym.spaces.Dict):
+        return dict(space.spaces)
+    if isinstance(space, gym.spaces.Tuple):
+        return {str(i): sub for i, sub in enumerate(space.spaces)}
+    return space
+
+
+def action_spec(space: gym.Space[Any]) -> ArraySpec:
+    """The spec of an action as the agent stores it."""
+    if isinstance(space, gym.spaces.Discrete):
+        return ArraySpec((), "int64")
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        assert space.shape is not None
+        if len(space.shape) != 1:
+            raise Refused(f"action space {space}: MultiDiscrete must be flat; flatten it in the environment")
+        return ArraySpec(space.shape, "int64")
+    if isinstance(space, gym.spaces.Box):
+        return ArraySpec(space.shape, "float32")
+    raise Refused(f"action space {space}: must be Discrete, MultiDiscrete or Box; wrap the environment")
+
+
+def to_environment(space: gym.Space[Any], action: Array) -> Array:
+    """The action as the environment takes it: counted from the space's start, or clipped to its bounds."""
+    if isinstance(space, gym.spaces.Box):
+        return np.clip(action, space.low, space.high).astype(space.dtype, copy=False)
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete) and np.any(space.start != 0):
+        return np.asarray(action + space.start)
+    return action

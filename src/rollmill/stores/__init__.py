@@ -1,0 +1,1 @@
+"""Where unrolls wait for the learner."""

@@ -1,0 +1,99 @@
+"""The rollout store: holds the unrolls of one update until all are there, in ticket order, and gives them out once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from rollmill import nested
+from rollmill.errors import Stalled
+from rollmill.nested import Nested
+from rollmill.transport.ports import Lease, Receiver
+from rollmill.types import StoreSpec, Ticket
+
+
+class RolloutStore:
+    """Collects one unroll of every actor; the order is by ticket, never by arrival.
+
+    `rollout` joins them along the batch axis to tensors [T, B, …]; `episodes` gives a list of unrolls, each cut to
+    the steps really made, because their lengths differ.
+    """
+
+    def __init__(self, spec: StoreSpec, port: Receiver, actors: int, device: str) -> None:
+        self._joins = spec.kind == "rollout"
+        self._port = port
+        self._actors = actors
+        self._device = device
+        self._held: dict[Ticket, Lease] = {}
+
+    def may_insert(self) -> bool:
+        """There is room for another unroll of this update."""
+        return len(self._held) < self._actors
+
+    def insert(self, lease: Lease) -> None:
+        """Keep an unroll until the update."""
+        ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
+        if ticket in self._held:
+            raise Stalled(f"unroll {ticket} came twice")
+        self._held[ticket] = lease
+
+    def may_sample(self) -> bool:
+        """Every actor's unroll is there."""
+        return len(self._held) == self._actors
+
+    def missing(self) -> list[int]:
+        """The actors whose unroll has not come."""
+        return sorted(set(range(self._actors)) - {ticket.actor for ticket in self._held})
+
+    def sample(self) -> tuple[list[Ticket], Any]:
+        """The tickets in order, and the batch: copied out of the slots, which are free again."""
+        tickets = sorted(self._held)
+        unrolls = [self._held[ticket].arrays for ticket in tickets]
+        batch = self._join(unrolls) if self._joins else [self._cut(unroll) for unroll in unrolls]
+        for ticket in tickets:
+            self._port.release(self._held.pop(ticket))
+        return tickets, batch
+
+    def _join(self, unrolls: list[dict[str, Nested]]) -> dict[str, Nested]:
+        joined: dict[str, Nested] = {}
+        for field, first in unrolls[0].items():
+            if field in BATCH_AXIS:
+                axis = BATCH_AXIS[field]
+                parts = [unroll[field] for unroll in unrolls]
+                joined[field] = nested.map_leaves(lambda *leaves, axis=axis: self._tensor(leaves, axis), first, *parts[1:])
+        # Only the rows in which an episode ended were ever written: copying the rest would touch untouched memory.
+        ended = joined["terminated"] | joined["truncated"]
+        for field in ("final_obs", "final_state"):
+            parts = [unroll[field] for unroll in unrolls]
+            joined[field] = nested.map_leaves(lambda *leaves: self._sparse(leaves, ended), parts[0], *parts[1:])
+        return joined
+
+    def _tensor(self, parts: tuple[Any, ...], axis: int) -> torch.Tensor:
+        return torch.cat([torch.from_numpy(part) for part in parts], axis).to(self._device)
+
+    def _sparse(self, parts: tuple[Any, ...], ended: torch.Tensor) -> torch.Tensor:
+        """The rows at which an episode ended, in row-major order of [T, B]."""
+        columns = parts[0].shape[1]
+        rows = [torch.from_numpy(parts[b // columns][t, b % columns]) for t, b in ended.nonzero().tolist()]
+        empty = torch.from_numpy(parts[0][:0, 0])
+        return (torch.stack(rows) if rows else empty).to(self._device)
+
+    def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
+        length = int(unroll["length"])
+        rows = {"obs": length + 1, "reset": length + 1}
+        cut: dict[str, Nested] = {}
+        for field in BATCH_AXIS:
+            stop = rows.get(field, length) if BATCH_AXIS[field] == 1 else None
+            cut[field] = nested.map_leaves(
+                lambda leaf, stop=stop: torch.from_numpy(leaf[:stop].copy()).to(self._device), unroll[field]
+            )
+        return cut
+
+
+# Fields of the unroll that a batch carries, and the axis that counts environments in each.
+BATCH_AXIS = {
+    **dict.fromkeys(("obs", "reset", "action", "reward", "terminated", "truncated", "log_prob", "value", "valid"), 1),
+    **dict.fromkeys(("episode_return", "episode_length"), 1),
+    **dict.fromkeys(("state", "last_state"), 0),
+}

@@ -1,0 +1,1 @@
+"""How unrolls, tickets and weights get from one component to another."""

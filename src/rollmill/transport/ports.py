@@ -1,0 +1,94 @@
+"""What a component sees of its connections: leases, never slots, queues or processes.
+
+Three kinds of link exist: a *stream* (bounded, every message is consumed once, in order per producer), a *broadcast*
+(every consumer sees every message) and a *cell* (versioned values, the newest few are kept). A full stream says no,
+it never blocks: back-pressure is a question, waiting is the runtime's business.
+
+    lease = unrolls.reserve()          # producer             lease = unrolls.take()        # consumer
+    if lease is not None:                                     if lease is not None:
+        lease.arrays["reward"][:] = …                             use(lease.arrays)
+        unrolls.commit(lease)                                     unrolls.release(lease)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from rollmill.nested import Nested
+
+
+class Kind(StrEnum):
+    """What a link does with a message."""
+
+    STREAM = "stream"
+    BROADCAST = "broadcast"
+    CELL = "cell"
+
+
+class Lease(NamedTuple):
+    """The right to write or read one message; `key` belongs to the transport."""
+
+    arrays: Nested
+    key: int
+
+
+@dataclass
+class PortCounters:
+    """What a port end did: the numbers behind the depth, wait and drop metrics."""
+
+    passed: int = 0  # messages committed, taken or written
+    refused: int = 0  # times reserve() found no room: back-pressure
+    waited: int = 0  # times take() or read() found nothing
+    dropped: int = 0  # messages given up because nobody had room for them
+    depth_peak: int = field(default=0)  # most messages waiting at once, seen by the consumer
+
+
+class Sender(Protocol):
+    """The producing end of a stream or broadcast."""
+
+    counters: PortCounters
+
+    def reserve(self) -> Lease | None:
+        """Room for one message, or None while every slot is in use."""
+
+    def commit(self, lease: Lease) -> None:
+        """Hand the written message to the consumers."""
+
+
+class Receiver(Protocol):
+    """The consuming end of a stream or broadcast."""
+
+    counters: PortCounters
+
+    def take(self) -> Lease | None:
+        """The next message, or None when there is none now."""
+
+    def release(self, lease: Lease) -> None:
+        """Give the message's room back; its arrays must not be used afterwards."""
+
+
+class CellWriter(Protocol):
+    """The writing end of a cell."""
+
+    counters: PortCounters
+
+    def write(self, version: int, values: Nested) -> None:
+        """Publish `values` as `version`; readers are never waited for."""
+
+
+class CellReader(Protocol):
+    """A reading end of a cell."""
+
+    counters: PortCounters
+
+    @property
+    def version(self) -> int:
+        """The newest version, -1 before the first."""
+
+    def read_into(self, version: int, target: Nested) -> bool:
+        """Copy exactly `version` into `target`; False while it isn't there, or when it is no longer kept."""
+
+
+Ports = dict[str, Any]  # port name → Sender | Receiver | CellWriter | CellReader

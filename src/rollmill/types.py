@@ -1,0 +1,150 @@
+"""The nouns that travel between components, as plain records and array specs.
+
+Shape legend, here and everywhere: T time, K environments of one group, B batch (groups × K).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollmill import nested
+from rollmill.nested import Nested
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape and dtype of one array; what two ends of a port must agree on."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
+        object.__setattr__(self, "dtype", np.dtype(self.dtype).name)
+
+    def lead(self, *axes: int) -> ArraySpec:
+        """The same array with further leading axes, e.g. `.lead(T, K)`."""
+        return ArraySpec((*axes, *self.shape), self.dtype)
+
+    def zeros(self) -> Array:
+        """Fresh zeros; large blocks are mapped lazily, so a field that is rarely written costs little."""
+        return np.zeros(self.shape, self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the array in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+def lead(tree: Nested, *axes: int) -> Nested:
+    """Leading axes for every spec of a nested spec."""
+    return nested.map_leaves(lambda spec: spec.lead(*axes), tree)
+
+
+class Ticket(NamedTuple):
+    """The learner's permission to make one unroll, with exactly this weight version."""
+
+    actor: int
+    sequence: int
+    version: int
+
+
+TICKET = {"ticket": ArraySpec((3,), "int64")}  # what a ticket port carries
+
+
+class Decision(NamedTuple):
+    """What a policy decided for one group: numpy arrays with leading axis K."""
+
+    action: Array
+    log_prob: Array
+    value: Array
+    state: Nested  # recurrent state after this step; {} without memory
+
+
+class Outcome(NamedTuple):
+    """What one step of a group led to: the step's result, then the scene that follows it.
+
+    `final_obs` holds the true successor in the rows where an episode ended and is undefined in the others;
+    `obs` already shows the next episode's first observation there.
+    """
+
+    reward: Array  # float32 [K], after scale and clip
+    terminated: Array  # bool [K]
+    truncated: Array  # bool [K]
+    final_obs: Nested  # [K, ...]
+    episode_return: Array  # float64 [K], raw return of the episode so far
+    episode_length: Array  # int64 [K], agent decisions
+    valid: Array  # bool [K], False for an environment that sat this step out
+    over: bool  # the unroll ends with this step
+    obs: Nested  # [K, ...]
+    reset: Array  # bool [K], True where obs is the first of an episode
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the environment asks of the agent, as specs: everything a slot layout follows from."""
+
+    observation: Nested  # of ArraySpec, one environment
+    action: ArraySpec
+    state: Nested  # of ArraySpec, recurrent state of one environment; {} without memory
+
+
+@dataclass(frozen=True)
+class AssemblerSpec:
+    """How steps become unrolls: `unroll` (fixed length) or `episodes` (one whole episode per environment)."""
+
+    kind: str
+    steps: int  # length, or the cap of an episode, in agent decisions
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """Where unrolls wait for the learner: `rollout`, consumed once and in ticket order."""
+
+    kind: str = "rollout"
+
+
+@dataclass(frozen=True)
+class TopologySpec:
+    """Who waits for whom: `sync`, every unroll made with the weights it will update."""
+
+    kind: str = "sync"
+
+
+def unroll_spec(problem: Problem, steps: int, size: int) -> dict[str, Nested]:
+    """The layout of one unroll: T = `steps`, K = `size`.
+
+    `obs` and `reset` have T+1 rows: the last is what follows the unroll. `final_obs` and `final_state` are
+    written only where an episode ended; being mapped lazily they cost address space, not memory.
+    """
+    t, k = steps, size
+    return {
+        "ticket": ArraySpec((3,), "int64"),
+        "obs": lead(problem.observation, t + 1, k),
+        "reset": ArraySpec((t + 1, k), "bool"),
+        "action": problem.action.lead(t, k),
+        "reward": ArraySpec((t, k), "float32"),
+        "terminated": ArraySpec((t, k), "bool"),
+        "truncated": ArraySpec((t, k), "bool"),
+        "final_obs": lead(problem.observation, t, k),
+        "final_state": lead(problem.state, t, k),
+        "log_prob": ArraySpec((t, k), "float32"),
+        "value": ArraySpec((t, k), "float32"),
+        "valid": ArraySpec((t, k), "bool"),
+        "state": lead(problem.state, k),
+        "last_state": lead(problem.state, k),
+        "episode_return": ArraySpec((t, k), "float64"),
+        "episode_length": ArraySpec((t, k), "int64"),
+        "seconds": ArraySpec((3,), "float64"),  # spent stepping, deciding, waiting
+        "length": ArraySpec((), "int64"),  # steps really made, at most T
+    }
+
+
+Metrics = Mapping[str, float]

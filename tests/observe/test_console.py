@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rollmill.observe.bar import BarDisplay
+from rollmill.observe.closing import closing_lines, verdict
+from rollmill.observe.config import ObserveConfig
+from rollmill.observe.console import ConsoleObserver, make_display
+from rollmill.observe.events import ComponentFailed, Progress, Said
+from rollmill.observe.lines import LineDisplay
+from rollmill.observe.outlet import Outlet
+
+SUMMARY = {
+    "env_steps": 1000,
+    "frames": 4000,
+    "updates": 10,
+    "episodes": 20,
+    "parameters_sha256": "0123456789abcdef" * 4,
+    "returns": {"ema": 101.0, "mean_100": 56.0, "best_mean_100": 60.0},
+    "random_baseline": {"return": 5.0, "episodes": 20, "seconds": 0.1},
+    "throughput": {"steps_per_second": 100.0, "seconds": 10.0, "time": {"env": 0.3, "learn": 0.7}},
+}
+
+
+def show_lines(events, run: Path, interval: float = 5.0) -> list[str]:
+    stream = io.StringIO()
+    observer = ConsoleObserver(run, LineDisplay(Outlet(stream)), interval)
+    for event in events:
+        observer.receive(event)
+    observer.close()
+    return stream.getvalue().splitlines()
+
+
+def bar_frames(events, run: Path) -> list[str]:
+    """What is drawn after each event, as plain text of 80 columns."""
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=80, color_system=None, highlight=False)
+    observer = ConsoleObserver(run, BarDisplay(console), 0.0)
+    drawn = []
+    for event in events:
+        observer.receive(event)
+        drawn.append(stream.getvalue())
+        stream.seek(0)
+        stream.truncate()
+    observer.close()
+    return [*drawn, stream.getvalue()]
+
+
+def test_plain_lines_tell_percent_eta_return_and_where_the_time_goes(tmp_path: Path, run_events) -> None:
+    lines = show_lines(run_events(), tmp_path)
+    assert lines[:3] == ["ppo on Counting-v0", "  1 learner [cpu]", "  2 workers"]
+    # At 6 s: 600 of 1,000 steps at 100 steps/s, so 4 s remain; the smoothed return is 10 × 6 + 1.
+    assert lines[4] == (
+        " 60%  600/1,000 steps  ETA 0:04  return 61.0 (random 5.00)  entropy 0.500  kl 0.0100  100 steps/s  "
+        "env 30%  inference 20%  learn 40%  wait 10%"
+    )
+    assert [line[:4] for line in lines[3:6]] == [" 10%", " 60%", "100%"]
+
+
+def test_frames_are_told_apart_where_a_step_is_several(tmp_path: Path, run_events) -> None:
+    assert "100 steps/s  400 frames/s" in show_lines(run_events(frame_skip=4), tmp_path)[4]
+    assert "frames" not in show_lines(run_events(), tmp_path)[4]
+
+
+def test_the_bar_takes_three_lines_of_eighty_columns_and_keeps_its_layout(tmp_path: Path, run_events) -> None:
+    drawn = bar_frames(run_events(frame_skip=4), tmp_path)
+    for update in range(1, 11):
+        screen = [line for line in drawn[2 * update].replace("\x1b[2K", "").replace("\x1b[1A", "").split("\n") if line]
+        bar, learning, where = (line.replace("\r", "").rstrip() for line in screen)
+        assert max(map(len, (bar, learning, where))) <= 80
+        assert bar.startswith("ppo on Counting-v0  ")
+        assert f"{10 * update:3}%  " in bar
+        assert f"{100 * update:,}/1,000" in bar
+        assert bar.endswith(f"ETA  0:{10 - update:02}")
+        assert [learning.index(word) for word in ("return", "random", "entropy", "kl", "steps/s")] == [
+            0,
+            17,
+            34,
+            51,
+            63,
+        ]
+        assert f"{10.0 * update + 1:.1f}" in learning
+        assert where == "time env 30%  inference 20%  learn 40%  wait 10%   frames/s 400"
+
+
+def test_the_bar_is_redrawn_in_place_and_the_cursor_stays_visible(tmp_path: Path, run_events) -> None:
+    drawn = bar_frames(run_events(), tmp_path)
+    assert drawn[4].count("\x1b[1A") == 2  # back to the first of three lines
+    assert drawn[0].rfind("\x1b[?25h") > drawn[0].rfind("\x1b[?25l")
+    assert all("\x1b[?25l" not in text for text in drawn[1:])
+
+
+@pytest.mark.parametrize("mode", ["bar", "lines"])
+def test_warnings_and_failures_are_shown_as_they_are(tmp_path: Path, run_events, mode: str) -> None:
+    events = run_events(updates=2)
+    events[3:3] = [
+        Said(Progress(), "worker-0", "chatter"),
+        Said(Progress(), "worker-0", "slow [red]step[/red]", "warning"),
+        ComponentFailed(Progress(), "worker-1", "died", "Traceback:\n  boom [0]"),
+    ]
+    if mode == "bar":
+        output = "".join(bar_frames(events, tmp_path))
+    else:
+        output = "\n".join(show_lines(events, tmp_path))
+    assert "warning: worker-0: slow [red]step[/red]" in output
+    assert output.index("  boom [0]") < output.index("error: worker-1: died")
+    assert "chatter" not in output
+
+
+def test_the_summary_names_everything_a_person_needs_next(tmp_path: Path, run_events) -> None:
+    (tmp_path / "curve.png").touch()
+    (tmp_path / "tensorboard").mkdir()
+    lines = show_lines(run_events(summary=SUMMARY), tmp_path)
+    assert lines[lines.index("") + 1 :] == [
+        "ppo on Counting-v0",
+        "  status     done: 1,000 steps reached",
+        "  trained    1,000 env steps, 4,000 frames, 10 updates, 20 episodes",
+        "  return     56.0 (last 100 episodes), 101.0 (smoothed), 60.0 (best 100)",
+        "  verdict    learned: return 56.0, random policy 5.00 (20 episodes)",
+        "  speed      100 steps/s, 400 frames/s, 0:10 in all",
+        "  time       env 30%  learn 70%",
+        "  parameters sha256 0123456789abcdef",
+        f"  run        {tmp_path}",
+        f"  curve      {tmp_path / 'curve.png'}",
+        f"  look       rollmill show {tmp_path}",
+        f"             tensorboard --logdir {tmp_path}",
+    ]
+
+
+def test_a_summary_without_any_key_still_prints() -> None:
+    assert closing_lines({}) == ["  verdict    unknown: no episode has ended"]
+
+
+@pytest.mark.parametrize(
+    ("reached", "random", "episodes", "beginning"),
+    [
+        (487.3, 21.9, 300, "learned: return 487.3, random policy 21.9"),
+        (23.0, 21.9, 300, "not learned, about as good as chance: return 23.0, random policy 21.9"),
+        (9.4, 21.9, 300, "not learned, worse than chance"),
+        (-150.0, -1200.0, 300, "learned"),  # returns may be negative
+        (-20.2, -20.7, 300, "not learned, about as good"),
+        (487.3, 21.9, 3, "too early to tell after 3 episodes"),
+        (487.3, None, 300, "unknown: return 487.3, the random policy was not measured"),
+        (None, 21.9, 0, "unknown: no episode has ended"),
+    ],
+)
+def test_the_verdict_claims_no_more_than_the_numbers(reached, random, episodes, beginning) -> None:
+    summary = {"episodes": episodes, "returns": {"mean_100": reached}, "random_baseline": {"return": random}}
+    assert verdict(summary).startswith(beginning)
+
+
+def test_auto_means_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ObserveConfig()
+    assert isinstance(make_display(config, io.StringIO())[0], LineDisplay)
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        monkeypatch.setenv("TERM", "xterm")
+        display, interval = make_display(config, terminal)
+        assert isinstance(display, BarDisplay)
+        assert interval == config.interval
+        monkeypatch.setenv("TERM", "dumb")
+        display, interval = make_display(config, terminal)
+        assert isinstance(display, LineDisplay)
+        assert interval == config.lines_interval
+    os.close(leader)
+
+
+@pytest.mark.parametrize("mode", ["bar", "lines"])
+def test_an_ascii_terminal_gets_ascii(tmp_path: Path, run_events, mode: str) -> None:
+    raw = io.BytesIO()
+    display, _ = make_display(ObserveConfig(console=mode), io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    observer = ConsoleObserver(tmp_path, display, 0)
+    events = run_events(updates=2)
+    events[2:2] = [Said(Progress(), "worker-0", "2 × 4 – ≥ ☃", "warning")]
+    for event in events:
+        observer.receive(event)
+    observer.close()
+    assert b"2 x 4 - >= ?" in raw.getvalue()
+    assert b"status     done" in raw.getvalue()
+
+
+@pytest.mark.parametrize("mode", ["bar", "lines"])
+@pytest.mark.parametrize("where", ["closed", "pipe", "full"])
+def test_a_lost_standard_output_ends_neither_the_run_nor_its_exit_code(tmp_path: Path, mode: str, where: str) -> None:
+    script = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from conftest import make_run
+from rollmill.observe.config import ObserveConfig
+from rollmill.observe.console import ConsoleObserver, make_display
+observer = ConsoleObserver(Path(sys.argv[2]), make_display(ObserveConfig(console=sys.argv[3]), sys.stdout)[0], 0)
+for event in make_run():
+    observer.receive(event)
+observer.close()
+Path(sys.argv[2], "finished").touch()
+"""
+    arguments = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path), mode]
+    shell = {"closed": '"$@" >&-', "pipe": 'set -o pipefail; "$@" | true', "full": '"$@" >/dev/full'}[where]
+    ended = subprocess.run(["bash", "-c", shell, "bash", *arguments], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "finished").exists()

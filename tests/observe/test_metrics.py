@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from rollmill.observe.events import EpisodesEnded, Progress
+from rollmill.observe.metrics import Ema, MetricsWindow, RecentEpisodes
+
+
+def rows_of(events, interval):
+    window = MetricsWindow(interval)
+    return [row for event in events if (row := window.add(event))]
+
+
+def test_without_an_interval_every_update_is_a_row(run_events) -> None:
+    rows = rows_of(run_events(updates=4), 0)
+    assert [row.metrics["loss/policy"] for row in rows] == [1, 2, 3, 4]
+
+
+def test_rows_in_between_are_averaged_and_the_rest_comes_at_the_end(run_events) -> None:
+    rows = rows_of(run_events(updates=6), 2)  # one update per second
+    # The first update is a row of its own; then 2 and 3; 4 and 5; the end brings 6.
+    assert [row.progress.updates for row in rows] == [1, 3, 5, 6]
+    assert [row.metrics["loss/policy"] for row in rows] == [1, 2.5, 4.5, 6]
+
+
+def test_speed_is_measured_over_the_stretch(run_events) -> None:
+    rows = rows_of(run_events(updates=6), 2)
+    assert [row.steps_per_second for row in rows] == [100, 100, 100, 100]
+
+
+def test_the_mean_takes_the_last_hundred_episodes(run_events) -> None:
+    rows = rows_of(run_events(updates=60), 0)
+    assert rows[1].return_mean_100 == (10 + 12 + 20 + 22) / 4
+    # Of 120 episodes the last 100 come from updates 11 to 60, whose means are 10 u + 1: 10 × 35.5 + 1.
+    assert rows[-1].return_mean_100 == pytest.approx(356)
+    assert rows[-1].length_mean_100 == 50
+
+
+def test_no_episode_means_no_mean() -> None:
+    episodes = RecentEpisodes()
+    assert episodes.return_mean is None
+    episodes.add(EpisodesEnded(Progress(), (3.0,), (7,), (True,)))
+    assert (episodes.return_mean, episodes.length_mean) == (3, 7)
+
+
+def test_the_moving_average_begins_as_a_plain_mean() -> None:
+    ema = Ema(horizon=2)
+    assert ema.value is None
+    values = []
+    for value in (4.0, 8.0, 8.0):
+        ema.add(value)
+        values.append(ema.value)
+    assert values == [4, 6, 7]  # 4; (4 + 8) / 2; 6 + (8 - 6) / 2
