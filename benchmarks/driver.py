@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import TextIO
 
 WARM_UP = 2  # updates before the clock starts, so that imports, allocation and caches are not measured
 EPISODES = 100  # the window of a solved task
 SOLVED_RETURN = 475.0  # mean over the window, CartPole-v1's own threshold
 
 
-def parse_arguments() -> argparse.Namespace:
+def argument_parser() -> argparse.ArgumentParser:
+    """What every driver understands."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=20.0, help="length of a throughput measurement")
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    return parser
 
 
-def emit(result: dict[str, float | int | None], file: TextIO = sys.stdout) -> None:
+def parse_arguments() -> argparse.Namespace:
+    """The arguments of a driver that has no others."""
+    return argument_parser().parse_args()
+
+
+def emit(result: dict[str, float | int | None]) -> None:
     """Prints the driver's only result, always with the same three keys first."""
     keys = {"steps_per_second": None, "seconds_to_solve": None, "env_steps": None}
-    print(json.dumps({**keys, **result}), file=file, flush=True)
+    print(json.dumps({**keys, **result}), flush=True)
 
 
 class Throughput:

@@ -22,9 +22,10 @@ OK = "train:\n  steps: 512\n"  # two lines, so that what is added begins on the 
             "x.yaml:5: unknown key 'algorithm.clip_rang': did you mean 'clip_range'?",
         ),
         (
-            "algorithm: {name: vpg, clip_range: 1}",
-            "x.yaml:3: unknown key 'algorithm.clip_range': known: baseline, name",
+            "algorithm: {name: vpg, vpg: 1, clip: 1}",
+            "x.yaml:3: unknown key 'algorithm.clip': known: baseline, name, vpg",
         ),
+        ("algorithm: {name: vpg, vpg: x}", "x.yaml:3: algorithm.vpg: 'x' is not a whole number"),
         (
             "model: {extra: {name: ppo, x: 1}}",
             "x.yaml:3: unknown key 'model.extra.x': known: clip_range, minibatch, name",

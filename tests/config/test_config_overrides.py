@@ -16,7 +16,13 @@ OK = "train: {steps: 512}\nseed: 7\n"
 
 def test_values_are_yaml_and_win_over_the_file(values_of: Callable[..., Any]) -> None:
     config = values_of(
-        OK + "algorithm: {name: ppo}", "seed=3", "rate=1e-4", "verbose=true", "model.hidden=[8, 9]", "model.class=a=b", "algorithm.clip_range=0.5"
+        OK + "algorithm: {name: ppo}",
+        "seed=3",
+        "rate=1e-4",
+        "verbose=true",
+        "model.hidden=[8, 9]",
+        "model.class=a=b",
+        "algorithm.clip_range=0.5",
     )
     assert (config.seed, config.rate, config.verbose) == (3, 1e-4, True)
     assert config.model.hidden == (8, 9)

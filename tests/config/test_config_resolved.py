@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollmill.config_file import Row, build, config_files, describe, dump, json_schema, load
@@ -70,6 +70,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
 trees = st.recursive(scalars, lambda t: st.lists(t, max_size=3) | st.dictionaries(text, t, max_size=3), max_leaves=8)
 
 
+@settings(deadline=None, max_examples=60)
 @given(args=st.dictionaries(text, trees, max_size=4), rate=st.floats(allow_nan=False, allow_infinity=False), name=text)
 def test_the_text_loads_to_an_equal_config(
     toy: Any, tmp_path_factory: pytest.TempPathFactory, args: Any, rate: float, name: str

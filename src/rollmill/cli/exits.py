@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -19,19 +20,31 @@ def exit_code(verb: Callable[[], object], is_debugging: bool) -> int:
     """Run the verb; whatever it raises becomes a message on stderr and an exit code."""
     try:
         with _sigterm_unwinds():
-            verb()
-        code = 0
-    except SystemExit as end:  # how typer ends, well or not
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            _call(verb)
+        return 0
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
+        return 128 + signal.SIGINT
     except RollmillError as error:
         _report(error, str(error), is_debugging)
-        code = error.exit_code
+        return error.exit_code
     except Exception as error:
-        _report(error, f"{type(error).__name__}: {error} (a fault; --debug shows where)", is_debugging)
-        code = 1
-    return code if _flushed() else 1
+        if not (isinstance(error, BrokenPipeError) and _reader_is_gone()):
+            _report(error, f"{type(error).__name__}: {error} (a fault; --debug shows where)", is_debugging)
+        return 1
+
+
+def _call(verb: Callable[[], object]) -> None:
+    try:
+        verb()
+    except SystemExit as end:  # how typer ends, well or not
+        # it does so without a word over any broken pipe, even one to a worker
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from None
+        sys.stdout.flush()  # here rather than at the interpreter's end, where a broken pipe is noisy
+        if end.code:
+            raise
 
 
 def _report(error: Exception, message: str, is_debugging: bool) -> None:
@@ -59,12 +72,16 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _flushed() -> bool:
-    """Write out what is left; False if the reader (`| head`) has gone, which is no reason to complain."""
+def _reader_is_gone() -> bool:
+    """Whether nobody reads our output any more (`| head`), which is no reason to complain."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # the interpreter flushes once more when it ends: let that go nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        descriptor = sys.stdout.fileno()
+    except OSError:  # output is captured
         return False
-    return True
+    output = select.poll()
+    output.register(descriptor, 0)
+    is_gone = any(event & select.POLLERR for _, event in output.poll(0))
+    if is_gone:
+        # the interpreter flushes once more when it ends: let that go nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return is_gone

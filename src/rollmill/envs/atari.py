@@ -148,7 +148,7 @@ class AtariGame:
                 self._ale.getScreenGrayscale(self._previous_screen)
         self._ale.getScreenGrayscale(self._screen)
         if skip > 1:  # sprites flicker: many games draw them on every other frame only
-            np.maximum(self._previous_screen, self._screen, self._screen)
+            np.maximum(self._previous_screen, self._screen, out=self._screen)
         return float(reward)
 
     def _draw(self) -> None:

@@ -33,8 +33,13 @@ def make_group(config: EnvConfig, size: int | None = None, verify: bool = False)
 def known_environments() -> list[str]:
     """Every id that `env.id` takes by name: probes, Atari games where ale-py is installed, gymnasium's registry."""
     games = [f"ALE/{game_name(rom)}-v5" for rom in known_roms()]
-    registered = [env_id for env_id in gym.registry if not env_id.startswith("GymV")]  # shims for other packages
+    registered = [env_id for env_id, spec in gym.registry.items() if _is_listed(spec.entry_point)]
     return [*PROBES, *games, *sorted(registered)]
+
+
+def _is_listed(entry_point: Any) -> bool:
+    """Not gymnasium's stubs, functions that only raise, nor what ale-py registers as soon as it is imported."""
+    return isinstance(entry_point, str | type) and not str(entry_point).startswith("ale_py.")
 
 
 def _make_unstacked(config: EnvConfig, size: int, verify: bool) -> EnvGroup:

@@ -1,1 +1,1 @@
-
+"""Networks: from observations to actions and values."""

@@ -24,3 +24,7 @@ class ObserveConfig(Config):
     curve: bool = Field(True, description="draw the learning curve <run>/curve.png at the end")
     baseline_episodes: int = Field(20, ge=0, description="episodes of the random policy measured at the start")
     baseline_seconds: float = Field(1.0, ge=0, description="seconds that measuring the random policy may take")
+    final_episodes: int = Field(
+        default=20, ge=0, description="episodes that the finished policy plays greedily for the summary; 0: none"
+    )
+    final_seconds: float = Field(default=10.0, gt=0.0, description="bound on playing them, in seconds")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import socket
+import platform
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def read_summary(path: Path) -> dict[str, Any]:
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The summary as names and readable values, the important ones first."""
     ordered = {key: summary[key] for key in (*_FIRST, *summary) if key in summary}
+    if "written_at" in ordered:  # seconds since 1970
+        ordered["written_at"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ordered["written_at"]))
     return [(name, _readable(value)) for name, value in _flat(ordered, "")]
 
 
@@ -68,7 +71,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 def _is_gone(process: Mapping[str, Any], written: Path) -> bool:
     """Whether the process that wrote run.json has ended; unknown, hence False, for one on another host."""
     pid = process.get("pid")
-    if not isinstance(pid, int) or process.get("host") != socket.gethostname():
+    if not isinstance(pid, int) or process.get("host") != platform.node():
         return False
     try:
         # the name in parentheses may hold spaces; behind it stand the state and, 19 fields further, the start
@@ -98,8 +101,6 @@ def _flat(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
 def _readable(value: Any) -> str:
     if value is None:
         return "–"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.6g}"
+        return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,92 @@
+"""Rollmill's side of every workload: `python -m benchmarks.ours WORKLOAD [--seconds S] [--seed N] [key=value …]`."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from benchmarks.driver import SolveClock, Throughput, argument_parser, emit
+from rollmill.experiment import Experiment, load_config
+from rollmill.observe.events import EpisodesEnded, RunStarted, Updated
+
+QUIET = ["observe.console=none"]  # everything else that is kept of a run stays on, as it ships
+SAME_FOR_ALL = [
+    *QUIET,
+    "train.steps=1000000000",  # never reached
+    "algorithm.unroll=128",
+    "algorithm.epochs=4",
+    "algorithm.minibatch=256",
+    "algorithm.learning_rate=2.5e-4",
+    "algorithm.anneal_learning_rate=false",
+    "algorithm.gamma=0.99",
+    "algorithm.gae_lambda=0.95",
+    "algorithm.anneal_clip=false",
+    "algorithm.entropy_coefficient=0.01",
+    "algorithm.value_coefficient=0.5",
+    "algorithm.max_grad_norm=0.5",
+]
+CARTPOLE = [
+    *SAME_FOR_ALL,
+    "env.groups=1",
+    "env.group_size=8",
+    "model.hidden=[64, 64]",
+    "model.activation=tanh",
+    "algorithm.clip=0.2",
+]
+PONG = [*SAME_FOR_ALL, "env.groups=2", "env.group_size=4", "algorithm.clip=0.1", "runtime.threads.learner=2"]
+
+
+def measure_throughput(experiment: Experiment, seconds: float) -> dict[str, float | int | None]:
+    """Steps per second over the updates after the first ones."""
+    clock = Throughput(seconds)
+    is_over = False
+    for event in experiment.run():
+        if isinstance(event, Updated) and not is_over:
+            is_over = clock.updated(event.progress.env_steps)
+            if is_over:
+                experiment.stop()
+    return clock.result()
+
+
+def measure_solving(experiment: Experiment) -> dict[str, float | int | None]:
+    """Seconds from the first ticket until the task is solved."""
+    clock = SolveClock()
+    env_steps = 0
+    for event in experiment.run():
+        if isinstance(event, RunStarted):
+            clock = SolveClock()  # processes are up and the random policy's score is known: training begins
+        elif isinstance(event, EpisodesEnded) and clock.seconds is None:
+            env_steps = event.progress.env_steps
+            if clock.ended(event.returns):
+                experiment.stop()
+    return {"seconds_to_solve": clock.seconds, "env_steps": env_steps}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argument_parser()
+    parser.add_argument("workload", choices=["cartpole", "cartpole-solve", "pong"])
+    parser.add_argument("overrides", nargs="*", help="key=value, after the workload's own settings")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    file, settings = {
+        "cartpole": ("configs/ppo/cartpole.yaml", CARTPOLE),
+        "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
+        "pong": ("configs/ppo/pong.yaml", PONG),
+    }[arguments.workload]
+    given = dict(text.split("=", 1) for text in [*settings, f"seed={arguments.seed}", *arguments.overrides])
+    config = load_config(file, [f"{key}={value}" for key, value in given.items()])
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = Experiment(config, run=Path(folder) / "run")
+        if arguments.workload == "cartpole-solve":
+            result = measure_solving(experiment)
+        else:
+            result = measure_throughput(experiment, arguments.seconds)
+    emit(result)
+
+
+if __name__ == "__main__":
+    main()

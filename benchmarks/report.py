@@ -1,0 +1,137 @@
+"""Medians, spread and ratios of a set of paired runs, as a table, JSON and Markdown."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import ROOT
+from benchmarks.workloads import PEERS, WORKLOADS, Workload
+
+RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "benchmarks" / "README.md"
+BEGIN, END = "<!-- results: written by run.py -->", "<!-- end of results -->"
+HEADER = ("workload", "peer", "unit", "ours", "theirs", "ours faster by", "goal", "calibration ms")
+
+Spread = dict[str, float | int]  # median, min, max, count
+Record = dict[str, Any]  # a results file
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Median, extremes and number of the values that exist; None without any."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return {"median": statistics.median(known), "min": min(known), "max": max(known), "count": len(known)}
+
+
+def summarise(workload: Workload, pairs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry per peer; the ratio is the median of the ratios within the pairs."""
+    summary = []
+    for peer in dict.fromkeys(pair["peer"] for pair in pairs):
+        own = [pair for pair in pairs if pair["peer"] == peer]
+        complete = [pair for pair in own if pair["ours"]["value"] and pair["theirs"]["value"]]
+        summary.append(
+            {
+                "peer": peer,
+                "pairs": len(own),
+                "ours": spread(pair["ours"]["value"] for pair in own),
+                "theirs": spread(pair["theirs"]["value"] for pair in own),
+                "speedup": spread(workload.speedup(p["ours"]["value"], p["theirs"]["value"]) for p in complete),
+                "goal": workload.goals.get(peer),
+                "calibration_ms": spread(
+                    ms for pair in own for side in ("ours", "theirs") for ms in pair[side]["calibration_ms"]
+                ),
+            }
+        )
+    return summary
+
+
+def rows(record: Record) -> list[tuple[str, ...]]:
+    """The table's cells, below `HEADER`."""
+    return [
+        (
+            record["workload"],
+            PEERS[entry["peer"]].title,
+            record["unit"],
+            _cell(entry["ours"], entry["pairs"]),
+            _cell(entry["theirs"], entry["pairs"]),
+            _cell(entry["speedup"], entry["pairs"], suffix=" ×"),
+            f"≥ {entry['goal']} ×" if entry["goal"] else "–",
+            _range(entry["calibration_ms"]),
+        )
+        for entry in record["summary"]
+    ]
+
+
+def save(record: Record, folder: Path) -> None:
+    """Writes `<workload>.json` and `<workload>.md`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{record['workload']}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    (folder / f"{record['workload']}.md").write_text(markdown(record))
+
+
+def markdown(record: Record) -> str:
+    """A results file for reading."""
+    lines = [f"# {record['workload']}", "", record["title"], "", *_table(HEADER, rows(record)), "", *_facts(record)]
+    header = ("round", "peer", "seed", "ours", "theirs", "calibration ms: ours", "theirs")
+    body = [
+        (
+            str(pair["round"]),
+            pair["peer"],
+            str(pair["seed"]),
+            _number(pair["ours"]["value"]),
+            _number(pair["theirs"]["value"]),
+            *(" → ".join(f"{ms:.0f}" for ms in pair[side]["calibration_ms"]) for side in ("ours", "theirs")),
+        )
+        for pair in record["pairs"]
+    ]
+    return "\n".join([*lines, "", "## Every pair", "", *_table(header, body), ""])
+
+
+def refresh_readme() -> None:
+    """Puts the newest results of every workload into the README."""
+    files = [RESULTS / f"{name}.json" for name in WORKLOADS]
+    records = [json.loads(file.read_text()) for file in files if file.exists()]
+    before, _, rest = README.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    body = _table(HEADER, [row for record in records for row in rows(record)])
+    facts = [line for record in records for line in (f"**{record['workload']}**", "", *_facts(record), "")]
+    README.write_text("\n".join([before + BEGIN, "", *body, "", *facts]) + END + after)
+
+
+def _facts(record: Record) -> list[str]:
+    machine = record["machine"]
+    lines = [
+        f"- `{record['command']}`, {record['date']}, commit {record['commit']}",
+        f"- {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
+        f"Python {machine['python']}; load average before the first run {record['load']:.1f}",
+    ]
+    for side, versions in record["versions"].items():
+        lines.append(f"- {side}: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
+    lines += [f"- {peer} skipped: {reason}" for peer, reason in record["skipped"].items()]
+    return lines
+
+
+def _table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    return ["| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *body)]
+
+
+def _cell(values: Spread | None, wanted: int, suffix: str = "") -> str:
+    if values is None:
+        return f"0 of {wanted} runs"
+    missing = "" if values["count"] == wanted else f", {values['count']} of {wanted} runs"
+    return f"{_number(values['median'])}{suffix} ({_range(values)}{missing})"
+
+
+def _range(values: Spread | None) -> str:
+    return f"{_number(values['min'])}–{_number(values['max'])}" if values else "–"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}".replace(",", " ")

@@ -1,0 +1,83 @@
+"""What is measured, who takes part, and the ratios that are the goal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# The values that rollmill gives to mallopt at process start, in the form in which any program can take them.
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One measurement that every side can make."""
+
+    name: str
+    title: str
+    metric: str  # key of the drivers' JSON line
+    unit: str
+    higher_is_better: bool
+    goals: dict[str, float | None]  # by peer that takes part: how many times faster ours must be
+
+    @property
+    def module(self) -> str:
+        """The name of the driver's file."""
+        return self.name.replace("-", "_")
+
+    def speedup(self, ours: float, theirs: float) -> float:
+        """How many times faster ours is, whichever way the metric points."""
+        return ours / theirs if self.higher_is_better else theirs / ours
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Somebody else's system in its own virtual environment."""
+
+    name: str
+    title: str
+    folder: str  # below peers/ and .venvs/
+    environment: dict[str, str] = field(default_factory=dict)  # variables that its process gets
+
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload(
+            name="cartpole",
+            title="PPO on CartPole-v1: 8 envs × 128 steps, 4 epochs, minibatch 256, separate MLP 64-64 tanh",
+            metric="steps_per_second",
+            unit="steps/s",
+            higher_is_better=True,
+            goals={"sb3": 2.0, "cleanrl": None},
+        ),
+        Workload(
+            name="cartpole-solve",
+            title="CartPole-v1 until the last 100 training episodes average 475, each side with its own best settings",
+            metric="seconds_to_solve",
+            unit="s",
+            higher_is_better=False,
+            goals={"sb3": 3.0},
+        ),
+        Workload(
+            name="pong",
+            title="PPO on Pong: 8 envs × 128 steps, 4 epochs, minibatch 256, Nature CNN, 84×84×4, frame skip 4",
+            metric="steps_per_second",
+            unit="steps/s",
+            higher_is_better=True,
+            goals={"sb3": 1.5, "sb3-malloc": 1.3, "cleanrl": 1.3},
+        ),
+    )
+}
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer("sb3", "Stable-Baselines3", "sb3"),
+        Peer("sb3-malloc", "Stable-Baselines3 with our allocator settings", "sb3", ALLOCATOR),
+        Peer("cleanrl", "CleanRL (with EnvPool on Pong)", "cleanrl"),
+    )
+}

@@ -1,0 +1,99 @@
+"""The `model` section: a network from the parts that are here, or one of the user's own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rollmill.config import Config, shown
+
+TorsoName = Literal["auto", "mlp", "nature_cnn", "small_cnn", "merged"]
+ActivationName = Literal["tanh", "relu", "silu", "elu"]
+MemoryName = Literal["none", "gru", "lstm"]
+Width = Annotated[int, Field(ge=1)]
+
+_BUILT_IN_ONLY = ("torso", "hidden", "activation", "features", "shared", "memory", "memory_size")
+_MLP_ONLY = ("hidden", "activation")  # a CNN has rectifiers and one linear layer, of width `features`
+
+
+class ModelConfig(Config):
+    """Settings of the network; a key that its combination with others leaves unread is refused."""
+
+    torso: TorsoName = Field(
+        "auto",
+        description="what reads the observation; auto: merged for dicts, nature_cnn for images of 36 pixels and more "
+        "on both sides, small_cnn for smaller ones, mlp otherwise",
+    )
+    hidden: tuple[Width, ...] = Field((64, 64), description="units of each layer of the MLP, or after merging")
+    activation: ActivationName = Field("tanh", description="between the layers of the MLP")
+    features: int = Field(512, ge=1, description="units after the convolutions")
+    shared: bool | None = Field(
+        None, description="one torso for policy and value; null: only where it is a CNN, merged or has memory"
+    )
+    memory: MemoryName = Field("none", description="recurrent layer after the torso")
+    memory_size: int = Field(64, ge=1, description="units of the recurrent layer")
+    initialisation: Literal["orthogonal", "default"] = Field(
+        "orthogonal",
+        description="of the weights; default: PyTorch's own; a custom model keeps its own but for the heads",
+    )
+    zero_last_layer: bool | None = Field(
+        None, description="start with the policy's last layer zero: maximum entropy; null: as the algorithm wants it"
+    )
+    normalise_observations: bool = Field(
+        False, description="float observations to zero mean and unit deviation, by running statistics"
+    )
+    initial_log_std: float = Field(0.0, description="log of the standard deviation of a continuous action at the start")
+    file: str | None = Field(None, description="Python file with a custom model, relative to the config file")
+    class_: str | None = Field(None, alias="class", description="class of the custom model in `file`")
+    module: str | None = Field(None, description="custom model of an installed package, as package.module:Name")
+    args: dict[str, Any] = Field({}, description="keyword arguments of the custom model's class")
+
+    @property
+    def is_custom(self) -> bool:
+        """The user names the model's code."""
+        return self.file is not None or self.module is not None
+
+    @property
+    def setting(self) -> str:
+        """How refusals name the model, e.g. `model.file=my_net.py`."""
+        if self.file is not None:
+            return f"model.file={self.file}"
+        return f"model.module={self.module}" if self.module is not None else f"model.torso={self.torso}"
+
+    @model_validator(mode="after")
+    def _names_one_custom_model(self) -> Self:
+        if self.file is not None and self.module is not None:
+            raise ValueError(f"file={self.file} and module={self.module} name two models; remove one")
+        if self.file is not None and self.class_ is None:
+            raise ValueError(f"file={self.file} needs the name of a class in it; add class: MyNet")
+        return self
+
+    @model_validator(mode="after")
+    def _shares_what_remembers(self) -> Self:
+        if self.memory != "none" and self.shared is False:
+            raise ValueError(f"shared=false: memory={self.memory} is one for policy and value; remove shared")
+        return self
+
+    @model_validator(mode="after")
+    def _has_no_unread_key(self) -> Self:
+        if self.is_custom:
+            self._refuse(_BUILT_IN_ONLY, f"with a custom model ({self.setting})", "pass it through args, or remove it")
+            if self.module is not None:
+                self._refuse(("class_",), "with module", "write module: package.module:Name and remove it")
+            return self
+        self._refuse(("class_", "args"), "without a custom model", "name its file or module, or remove it")
+        if self.memory == "none":
+            self._refuse(("memory_size",), "while memory=none", "choose memory gru or lstm, or remove it")
+        if self.torso == "mlp":
+            self._refuse(("features",), "while torso=mlp", "set hidden instead, or remove it")
+        if self.torso in ("nature_cnn", "small_cnn"):
+            self._refuse(_MLP_ONLY, f"while torso={self.torso}", "set features instead, or remove it")
+        return self
+
+    def _refuse(self, keys: tuple[str, ...], why: str, remedy: str) -> None:
+        """Refuse a value that was set; at its default it may stand, since a resolved config names every key."""
+        for key in keys:
+            field, value = type(self).model_fields[key], getattr(self, key)
+            if value != field.default:
+                raise ValueError(f"{field.alias or key}={shown(value)} is not read {why}; {remedy}")

@@ -1,0 +1,71 @@
+"""Where every weight starts: drawn from a seed, the same whatever else the process has done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from rollmill.models.twin import TwinLinear
+
+HIDDEN_GAIN = math.sqrt(2)
+POLICY_GAIN = 0.01  # nearly uniform actions at the start
+VALUE_GAIN = 1.0
+
+
+@contextmanager
+def reproducible(seed: int) -> Iterator[None]:
+    """Lend the code inside torch's global generator, seeded, and put everything back afterwards.
+
+    Constructors of torch's modules, and those of a user's model, draw from the global generator and take no other.
+    One thread, because the bits of a QR factorisation depend on the number of threads.
+    """
+    threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        # the generator itself: torch.manual_seed would also reseed the accelerators, which aren't put back
+        torch.default_generator.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+@torch.no_grad()
+def orthogonal(module: nn.Module, gain: float, generator: torch.Generator) -> None:
+    """Orthogonal weights and zero biases in every layer of the module, in the order of its parts."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            _fill(part.weight, gain, generator)
+            _zero(part.bias)
+        elif isinstance(part, TwinLinear):
+            for half in part.weight:
+                _fill(half, gain, generator)
+            _zero(part.bias)
+        elif isinstance(part, nn.RNNBase):
+            # gates squash their inputs themselves, so the gain is 1
+            for name, parameter in part.named_parameters(recurse=False):
+                if name.startswith("weight"):
+                    _fill(parameter, 1.0, generator)
+                else:
+                    _zero(parameter)
+
+
+@torch.no_grad()
+def zero(layer: nn.Linear) -> None:
+    """A layer that gives zeros."""
+    _zero(layer.weight)
+    _zero(layer.bias)
+
+
+def _fill(weight: Tensor, gain: float, generator: torch.Generator) -> None:
+    # by way of a plain copy: torch's function can't view a channels-last weight as a matrix
+    weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), gain, generator=generator))
+
+
+def _zero(parameter: Tensor | None) -> None:
+    if parameter is not None:
+        parameter.zero_()

@@ -1,0 +1,120 @@
+"""The whole network: normaliser, encoder, policy head and value head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from rollmill import nested
+from rollmill.models import initialise
+from rollmill.models.config import ModelConfig
+from rollmill.models.custom import build_custom
+from rollmill.models.distributions import ActionDistribution, distribution_for
+from rollmill.models.encoders import Encoder, build_encoder
+from rollmill.models.heads import PolicyHead
+from rollmill.models.normaliser import ObservationNormaliser
+from rollmill.nested import Nested
+
+
+class NetworkOutput(NamedTuple):
+    """What a network says about T × B steps."""
+
+    params: Tensor  # [T, B, P], parameters of the action distribution
+    value: Tensor | None  # [T, B]; None for a network without value head
+    state: Nested  # [B, …] after the last step; {} without memory
+
+
+class Network(nn.Module):
+    """Policy and value of every step of [T, B] observations; the same for acting (T = 1) and for learning."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        policy: PolicyHead,
+        value: nn.Linear | None,
+        normaliser: ObservationNormaliser | None,
+        distribution: ActionDistribution,
+        setting: str,
+    ) -> None:
+        super().__init__()
+        self.normaliser = normaliser
+        self.encoder = encoder
+        self.policy = policy
+        self.value = value
+        self.distribution = distribution
+        self.setting = setting  # how refusals name this model
+        self.state_spec = encoder.state_spec
+        self.is_recurrent = bool(encoder.state_spec)
+
+    def forward(self, obs: Nested, state: Nested, reset: Tensor | None) -> NetworkOutput:
+        """Observations [T, B, …], the state before the first of them, and where episodes begin.
+
+        Without memory `reset` has no effect and may be None.
+        """
+        leaf = obs if isinstance(obs, Tensor) else nested.first_leaf(obs)
+        steps, batch = leaf.shape[:2]
+        if self.normaliser is not None:
+            obs = self.normaliser(obs)
+        policy_features, value_features, state = self.encoder(obs, state, reset)
+        params = self.policy(policy_features).view(steps, batch, -1)
+        value_head = self.value
+        value = None if value_head is None else value_head(value_features).view(steps, batch)
+        return NetworkOutput(params, value, state)
+
+    def initial_state(self, batch: int) -> Nested:
+        """The state before an episode's first step, [batch, …]; {} without memory."""
+        return self.encoder.initial_state(batch)
+
+    def observe(self, obs: Nested) -> None:
+        """Let the normaliser, if there is one, learn from observations [T, B, …]."""
+        if self.normaliser is not None:
+            self.normaliser.update(obs)
+
+
+def build_network(
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    config: ModelConfig,
+    *,
+    seed: int,
+    with_value: bool = True,
+    zero_last_layer: bool = False,
+    root: Path | None = None,
+) -> Network:
+    """The freshly initialised network; all its randomness comes from `seed`.
+
+    `zero_last_layer` is the algorithm's wish, which the config may overrule; `root` is the folder that a custom
+    model's file is relative to.
+    """
+    distribution = distribution_for(action_space)
+    with initialise.reproducible(seed):
+        if config.is_custom:
+            encoder: Encoder = build_custom(observation_space, action_space, config, root)
+        else:
+            encoder = build_encoder(observation_space, config, with_value=with_value)
+        network = Network(
+            encoder,
+            PolicyHead(encoder.out_features, distribution, config.initial_log_std),
+            nn.Linear(encoder.out_features, 1) if with_value else None,
+            ObservationNormaliser(observation_space) if config.normalise_observations else None,
+            distribution,
+            config.setting,
+        )
+        if config.initialisation == "orthogonal":
+            _initialise_orthogonally(network, config, torch.Generator().manual_seed(seed))
+    is_zero = zero_last_layer if config.zero_last_layer is None else config.zero_last_layer
+    if is_zero:
+        initialise.zero(network.policy)
+    return network
+
+
+def _initialise_orthogonally(network: Network, config: ModelConfig, generator: torch.Generator) -> None:
+    if not config.is_custom:  # the user's model has initialised itself
+        initialise.orthogonal(network.encoder, initialise.HIDDEN_GAIN, generator)
+    initialise.orthogonal(network.policy, initialise.POLICY_GAIN, generator)
+    if network.value is not None:
+        initialise.orthogonal(network.value, initialise.VALUE_GAIN, generator)

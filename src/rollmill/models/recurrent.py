@@ -1,0 +1,55 @@
+"""Memory across the steps of an episode, and none across its border."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from rollmill.nested import Nested
+from rollmill.types import ArraySpec
+
+
+class Memory(nn.Module):
+    """A GRU or LSTM over [T, B, F] whose state is zeroed before each step that begins an episode.
+
+    The state is {"hidden": [B, H]}, with an LSTM also "cell".
+    """
+
+    def __init__(self, kind: Literal["gru", "lstm"], inputs: int, size: int) -> None:
+        super().__init__()
+        self.rnn = nn.GRU(inputs, size) if kind == "gru" else nn.LSTM(inputs, size)
+        self.out_features = size
+        self.state_spec = {name: ArraySpec((size,), "float32") for name in self._names}
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("hidden", "cell") if isinstance(self.rnn, nn.LSTM) else ("hidden",)
+
+    def initial_state(self, batch: int) -> Nested:
+        """Zeros, on the device of the weights."""
+        device = next(self.parameters()).device
+        return {name: torch.zeros(batch, self.out_features, device=device) for name in self._names}
+
+    def forward(self, features: Tensor, state: Nested, reset: Tensor) -> tuple[Tensor, Nested]:
+        """Outputs [T, B, H] and the state after the last step.
+
+        Between two resets of any environment the steps run in one call, which is many times faster than a call
+        for each; whoever isn't reset carries its state over the cut.
+        """
+        kept = tuple(state[name].unsqueeze(0) for name in self._names)
+        steps = features.shape[0]
+        cuts = [0] if steps == 1 else [0, *(1 + reset[1:].any(1).nonzero().flatten()).tolist()]
+        outputs = []
+        for start, end in zip(cuts, [*cuts[1:], steps], strict=True):
+            begins = reset[start].unsqueeze(-1)
+            kept = tuple(part.masked_fill(begins, 0.0) for part in kept)
+            if isinstance(self.rnn, nn.LSTM):
+                output, kept = self.rnn(features[start:end], kept)
+            else:
+                output, hidden = self.rnn(features[start:end], kept[0])
+                kept = (hidden,)
+            outputs.append(output)
+        joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return joined, {name: part.squeeze(0) for name, part in zip(self._names, kept, strict=True)}

@@ -1,0 +1,72 @@
+"""A recipe whose every number can be checked: the policy acts with its version and counts steps in its state."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rollmill.algorithms.ppo import PPOConfig, fixed_unrolls
+from rollmill.algorithms.recipe import Recipe, Update
+from rollmill.algorithms.vpg import VPGConfig, whole_episodes
+from rollmill.types import ArraySpec, Decision, StoreSpec, TopologySpec
+
+SEEN: list = []  # batches as the update rule saw them, in the main process
+
+
+class TracerNetwork(torch.nn.Module):
+    """One weight that tells which version it belongs to; a state that counts the steps of an episode."""
+
+    is_recurrent = True
+    state_spec = {"count": ArraySpec((1,), "float32")}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = torch.nn.Parameter(torch.zeros(()))
+
+    def initial_state(self, batch):
+        return {"count": torch.zeros(batch, 1)}
+
+
+class TracerPolicy:
+    def __init__(self, network, size):
+        self.network, self._size, self._version = network, size, -1
+
+    def begin(self, version):
+        assert int(self.network.version.item()) == version, "the weights are not those of the ticket's version"
+        self._version = version
+
+    def noise(self, rng, steps):
+        return rng.random((steps, self._size), np.float32)
+
+    def initial_state(self):
+        return {"count": np.zeros((self._size, 1), np.float32)}
+
+    def act(self, obs, state, reset, noise):
+        count = np.where(reset[:, None], 0, state["count"]) + 1  # steps of the episode, this one included
+        action = np.full((self._size, 1), self._version, np.float32)
+        # value and log_prob carry the step that was seen and the noise that was drawn for this row
+        return Decision(action, noise, obs[:, 3].copy(), {"count": count.astype(np.float32)})
+
+
+class TracerUpdate:
+    def __init__(self, network, optimizer, config):
+        self._network = network
+
+    def __call__(self, batch, context):
+        SEEN.append(batch)
+        with torch.no_grad():
+            self._network.version += 1
+        return Update({"seen": float(len(SEEN))})
+
+
+def tracer_network(observation_space, action_space, config, *, seed):
+    return TracerNetwork()
+
+
+
+UNROLLS = Recipe(
+    "tracer", "", PPOConfig, tracer_network, TracerPolicy, fixed_unrolls, StoreSpec("rollout"), TracerUpdate, TopologySpec()
+)
+EPISODES = Recipe(
+    "tracer", "", VPGConfig, tracer_network, TracerPolicy, whole_episodes, StoreSpec("episodes"), TracerUpdate, TopologySpec()
+)
