@@ -32,6 +32,7 @@ CARTPOLE = [
     "env.group_size=8",
     "model.hidden=[64, 64]",
     "model.activation=tanh",
+    "model.shared=false",
     "algorithm.clip=0.2",
 ]
 PONG = [*SAME_FOR_ALL, "env.groups=2", "env.group_size=4", "algorithm.clip=0.1", "runtime.threads.learner=2"]

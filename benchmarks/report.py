@@ -99,14 +99,21 @@ def refresh_readme() -> None:
     before, _, rest = README.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
     body = _table(HEADER, [row for record in records for row in rows(record)])
-    facts = [line for record in records for line in (f"**{record['workload']}**", "", *_facts(record), "")]
-    README.write_text("\n".join([before + BEGIN, "", *body, "", *facts]) + END + after)
+    facts = [
+        f"- {_origin(record)}: [every pair, machine and versions](results/{record['workload']}.md)"
+        for record in records
+    ]
+    README.write_text("\n".join([before + BEGIN, "", *body, "", *facts, "", END]) + after)
+
+
+def _origin(record: Record) -> str:
+    return f"`{record['command']}`, {record['date']}, commit {record['commit']}"
 
 
 def _facts(record: Record) -> list[str]:
     machine = record["machine"]
     lines = [
-        f"- `{record['command']}`, {record['date']}, commit {record['commit']}",
+        f"- {_origin(record)}",
         f"- {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
         f"Python {machine['python']}; load average before the first run {record['load']:.1f}",
     ]

@@ -125,7 +125,8 @@ def run_side(
             timeout=seconds + START_UP,
             check=False,
         )
-        output, failure = process.stdout, process.stderr if process.returncode else None
+        output = process.stdout
+        failure = (process.stderr or "no output") if process.returncode or not output else None
     except subprocess.TimeoutExpired:
         output, failure = "", f"no result within {seconds + START_UP:.0f} s"
     wall = time.perf_counter() - start

@@ -121,7 +121,11 @@ class Experiment:
         observe = self.config.observe
         runtime.start()
         baseline = play_randomly(
-            blueprint.action_space, self.config.env, self.config.seed, observe.baseline_episodes, observe.baseline_seconds
+            blueprint.action_space,
+            self.config.env,
+            self.config.seed,
+            observe.baseline_episodes,
+            observe.baseline_seconds,
         )
         try:
             title = f"{self.config.algorithm.name} on {self.config.env.id}"
@@ -138,7 +142,9 @@ class Experiment:
         greedy = Scored((), 0.0)
         if status == "done" and observe.final_episodes:
             make = lambda size: blueprint.recipe.policy(runtime.learner.network, size)  # noqa: E731
-            greedy = play_greedily(make, self.config.env, self.config.seed, observe.final_episodes, observe.final_seconds)
+            greedy = play_greedily(
+                make, self.config.env, self.config.seed, observe.final_episodes, observe.final_seconds
+            )
         self.summary = self._summarise(runtime, progress, baseline, greedy, status, reason)
         yield Stopped(progress, status, reason, self.summary)
         if failure is not None:

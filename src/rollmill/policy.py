@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,8 @@ from rollmill.types import Array
 class LoadedPolicy:
     """Decides greedily for one environment, or for a batch; remembers its recurrent state between calls."""
 
-    def __init__(self, policy: Policy, observation_space: Any, action_space: Any) -> None:
-        self._make = lambda size: type(policy)(policy.network, size)  # type: ignore[call-arg]
-        self.network = policy.network
+    def __init__(self, make: Callable[[int], Policy], observation_space: Any, action_space: Any) -> None:
+        self._make = make  # a policy for a number of environments
         self.observation_space, self.action_space = observation_space, action_space
         self._spec = spaces.observation_spec(observation_space)
         self._policy: Policy | None = None
@@ -68,8 +69,10 @@ def load(run: str | Path) -> LoadedPolicy:
     try:
         network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     except RuntimeError as error:
-        raise Refused(f"{path}: the weights don't fit the model of its config.yaml: {' '.join(str(error).split())}") from error
-    return LoadedPolicy(recipe.policy(network, 1), found.observation_space, found.action_space)
+        raise Refused(
+            f"{path}: the weights don't fit the model of its config.yaml: {' '.join(str(error).split())}"
+        ) from error
+    return LoadedPolicy(partial(recipe.policy, network), found.observation_space, found.action_space)
 
 
 def _like(obs: Nested, spec: Nested) -> Nested:

@@ -22,7 +22,7 @@ from rollmill.runtime.config import RuntimeConfig
 class ExperimentConfig(Config):
     """What `rollmill train` reads."""
 
-    seed: int = Field(1, ge=0, description="root of every random number of the run")
+    seed: int = Field(default=1, ge=0, description="root of every random number of the run")
     env: EnvConfig = Field(description="what to learn, and how many of it")
     model: ModelConfig = Field(default_factory=ModelConfig, description="the network")
     algorithm: Annotated[PPOConfig | VPGConfig, Field(discriminator="name")] = Field(description="how to learn")

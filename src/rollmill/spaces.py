@@ -13,19 +13,23 @@ from rollmill.types import Array, ArraySpec
 
 
 def observation_spec(space: gym.Space[Any], where: str = "observation") -> Nested:
-    """The nested spec of an observation; a tuple space is read as a dict with keys "0", "1", …"""
+    """The nested spec of an observation; a tuple space is read as a dict with keys "0", "1" and so on."""
     if isinstance(space, gym.spaces.Dict):
         return {key: observation_spec(sub, f"{where}.{key}") for key, sub in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
         return {str(i): observation_spec(sub, f"{where}.{i}") for i, sub in enumerate(space.spaces)}
     if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary | gym.spaces.MultiDiscrete):
-        assert space.shape is not None and space.dtype is not None
+        assert space.shape is not None
+        assert space.dtype is not None
         # float64 observations are stored as float32: that is what every network computes with
         dtype = "float32" if space.dtype == np.float64 else np.dtype(space.dtype).name
         return ArraySpec(space.shape, dtype)
     if isinstance(space, gym.spaces.Discrete):
         return ArraySpec((), "int64")
-    raise Refused(f"{where}: a {type(space).__name__} space can't be trained on; wrap the environment so that it gives Box, Discrete or Dict")
+    raise Refused(
+        f"{where}: a {type(space).__name__} space can't be trained on; "
+        "wrap the environment so that it gives Box, Discrete or Dict"
+    )
 
 
 def observation_leaf_space(space: gym.Space[Any]) -> dict[str, gym.Space[Any]] | gym.Space[Any]:

@@ -18,12 +18,12 @@ from rollmill.models.network import build_network
 
 
 def plain(**changes):
-    return PPOConfig(
-        **{"normalise_advantage": False, "entropy_coefficient": 0.0, "value_coefficient": 0.0} | changes
-    )
+    return PPOConfig(**{"normalise_advantage": False, "entropy_coefficient": 0.0, "value_coefficient": 0.0} | changes)
 
 
-def loss_of(config, ratios=(1.0,), advantages=(1.0,), values=(0.0,), returns=(0.0,), old_values=None, entropy=(0.0,), clip=0.2):
+def loss_of(
+    config, ratios=(1.0,), advantages=(1.0,), values=(0.0,), returns=(0.0,), old_values=None, entropy=(0.0,), clip=0.2
+):
     ratios, advantages, values, returns, entropy = (
         torch.tensor(x, dtype=torch.float64) for x in (ratios, advantages, values, returns, entropy)
     )
@@ -194,7 +194,9 @@ def test_annealing_is_linear_in_progress():
 
 
 def test_a_minibatch_that_does_not_divide_is_refused_with_the_remedy():
-    with pytest.raises(Refused, match=r"algorithm.minibatch=100 doesn't divide the batch of 1024; choose a divisor of 1024 = 8"):
+    with pytest.raises(
+        Refused, match=r"algorithm.minibatch=100 doesn't divide the batch of 1024; choose a divisor of 1024 = 8"
+    ):
         PPOConfig(minibatch=100).check_batch(8, is_recurrent=False)
     with pytest.raises(Refused, match="cuts through sequences of 128 steps"):
         PPOConfig(minibatch=64).check_batch(8, is_recurrent=True)

@@ -18,7 +18,11 @@ OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
 def test_the_loss_of_an_episode_is_its_share_of_all_steps():
     # log-probs -1, -2 with advantages 3, -1, of 4 steps in all: -(-3 + 2) / 4 = 0.25; entropy (1 + 0.6) / 4 = 0.4
     loss, parts = vpg_loss(
-        torch.tensor([-1.0, -2.0]), torch.tensor([1.0, 0.6]), torch.tensor([3.0, -1.0]), 4, VPGConfig(entropy_coefficient=0.5)
+        torch.tensor([-1.0, -2.0]),
+        torch.tensor([1.0, 0.6]),
+        torch.tensor([3.0, -1.0]),
+        4,
+        VPGConfig(entropy_coefficient=0.5),
     )
     assert parts.tolist() == pytest.approx([0.25, 0.4])
     assert float(loss) == pytest.approx(0.25 - 0.5 * 0.4)
@@ -58,8 +62,8 @@ def test_accumulated_gradients_equal_one_big_gradient():
         for k, length in enumerate(lengths):
             logits = twin(unroll["obs"][:length, k : k + 1], {}, None).params[:, 0]
             log_probs.append(torch.distributions.Categorical(logits=logits).log_prob(unroll["action"][:length, k]))
-            for t in range(length):
-                returns.append(sum(0.9 ** (s - t) * float(unroll["reward"][s, k]) for s in range(t, length)))
+            rewards = unroll["reward"][:length, k].tolist()
+            returns += [sum(0.9 ** (s - t) * rewards[s] for s in range(t, length)) for t in range(length)]
     returns = torch.tensor(returns)
     (-(torch.cat(log_probs) * (returns - returns.mean())).mean()).backward()
     optimizer.step()

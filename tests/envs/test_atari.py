@@ -93,7 +93,7 @@ def test_a_snapshot_continues_identically_in_a_fresh_instance():
     draw = np.random.default_rng(0)
     for _ in range(30):
         original.step(int(draw.integers(4)))
-    kept = original.snapshot()
+    kept, stack = original.snapshot(), original.stack.copy()
     copy = game("Breakout", time_limit=60, **options)
     copy.restore(kept)
     np.testing.assert_array_equal(copy.stack, original.stack)
@@ -103,9 +103,31 @@ def test_a_snapshot_continues_identically_in_a_fresh_instance():
         assert copy.step(action) == result
         np.testing.assert_array_equal(copy.stack, original.stack)
         assert result[2] == (t == 29)  # both count on to the same limit: 30 + 30 decisions
-    original.reset(seed=11)  # and the snapshot did not alias what went on
-    original.restore(kept)
-    np.testing.assert_array_equal(original.stack, kept.stack)
+    np.testing.assert_array_equal(kept.stack, stack)  # the snapshot is no view of what went on
+
+
+def test_a_snapshot_remembers_how_many_lives_there_were():
+    original, copy = (game("Breakout", one_life=True, noop_max=0) for _ in range(2))
+    original.reset(seed=0)
+    original.step(1)
+    copy.restore(original.snapshot())
+    ends = []
+    for breakout in (original, copy):
+        ends.append(next(t for t in range(200) if breakout.step(1)[1]))  # the ball is served, missed and lost
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("noop_max", [0, 30])
+def test_a_reset_leaves_nothing_of_the_episode_before(noop_max):
+    used, fresh = (game(noop_max=noop_max, sticky=0.25) for _ in range(2))
+    used.reset(seed=1)
+    for _ in range(20):
+        used.step(2)
+    used.reset(seed=5)
+    fresh.reset(seed=5)
+    kept, expected = used.snapshot()._asdict(), fresh.snapshot()._asdict()
+    np.testing.assert_array_equal(kept.pop("stack"), expected.pop("stack"))
+    assert kept == expected
 
 
 def test_one_life_ends_the_episode_at_the_first_loss_and_the_next_is_a_fresh_game():

@@ -102,8 +102,9 @@ def test_a_masked_reset_touches_only_the_masked_rows(config):
     fresh.reset(rows(1), np.array([7]))
     for index in (0, 2):
         assert_equal(nested.index(group.obs, index), nested.index(before, index))
-    if config.id != "probe/tracer":  # it counts the episodes of its instance, and this is the second
-        assert_equal(nested.index(group.obs, 1), nested.index(fresh.obs, 0))
+    if config.id == "probe/tracer":  # it counts the episodes of its instance, and this is the second
+        fresh.obs[0, 2] += 1
+    assert_equal(nested.index(group.obs, 1), nested.index(fresh.obs, 0))
     running = ~(result.terminated | result.truncated) | rows(0, 1, 0)
     group.step(random_actions(group.action_space, 3, actions), running)  # all three can go on
     group.close()
@@ -148,8 +149,11 @@ def test_the_final_observation_stays_until_the_reset_and_stepping_it_is_an_error
     with pytest.raises(RuntimeError, match="environment 1 was stepped without a running episode"):
         group.step(action, rows(0, 1))
     group.reset(rows(1, 0), np.array([8, 8]))
-    group.step(random_actions(group.action_space, 2, actions), rows(1, 0))
+    result = group.step(random_actions(group.action_space, 2, actions), rows(1, 0))
     assert_equal(nested.index(group.obs, 1), nested.index(final, 1))
+    assert (result.reward[1], result.terminated[1], result.truncated[1]) == (0.0, False, False)  # it ends only once
+    with pytest.raises(RuntimeError, match="environment 1 was stepped"):  # the other row's reset was not its own
+        group.step(action, rows(0, 1))
     group.close()
 
 

@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rollmill.observe.console import ConsoleObserver, make_display
 from rollmill.observe.events import ComponentFailed, Progress, Said
 from rollmill.observe.lines import LineDisplay
 from rollmill.observe.outlet import Outlet
+from rollmill.observe.scene import Scene
 
 SUMMARY = {
     "env_steps": 1000,
@@ -24,7 +26,7 @@ SUMMARY = {
     "updates": 10,
     "episodes": 20,
     "parameters_sha256": "0123456789abcdef" * 4,
-    "returns": {"ema": 101.0, "mean_100": 56.0, "best_mean_100": 60.0},
+    "returns": {"ema": 101.0, "mean_100": 56.0, "best_mean_100": 60.0, "greedy": 70.0, "greedy_episodes": 20},
     "random_baseline": {"return": 5.0, "episodes": 20, "seconds": 0.1},
     "throughput": {"steps_per_second": 100.0, "seconds": 10.0, "time": {"env": 0.3, "learn": 0.7}},
 }
@@ -87,8 +89,18 @@ def test_the_bar_takes_three_lines_of_eighty_columns_and_keeps_its_layout(tmp_pa
             51,
             63,
         ]
-        assert f"{10.0 * update + 1:.1f}" in learning
+        assert f"return {10.0 * update + 1:7.1f}   random 5.00 " in learning
+        assert "entropy 0.500 " in learning
+        assert "kl 0.0100 " in learning
         assert where == "time env 30%  inference 20%  learn 40%  wait 10%   frames/s 400"
+
+
+def test_the_bar_needs_no_thread_of_its_own() -> None:
+    before = set(threading.enumerate())
+    display = BarDisplay(Console(file=io.StringIO(), force_terminal=True))
+    display.show(Scene())
+    assert set(threading.enumerate()) == before
+    display.finish()
 
 
 def test_the_bar_is_redrawn_in_place_and_the_cursor_stays_visible(tmp_path: Path, run_events) -> None:
@@ -123,7 +135,7 @@ def test_the_summary_names_everything_a_person_needs_next(tmp_path: Path, run_ev
         "ppo on Counting-v0",
         "  status     done: 1,000 steps reached",
         "  trained    1,000 env steps, 4,000 frames, 10 updates, 20 episodes",
-        "  return     56.0 (last 100 episodes), 101.0 (smoothed), 60.0 (best 100)",
+        "  return     56.0 (last 100), 101.0 (smoothed), 60.0 (best), 70.0 (greedy, 20 episodes)",
         "  verdict    learned: return 56.0, random policy 5.00 (20 episodes)",
         "  speed      100 steps/s, 400 frames/s, 0:10 in all",
         "  time       env 30%  learn 70%",
@@ -205,6 +217,7 @@ Path(sys.argv[2], "finished").touch()
 """
     arguments = [sys.executable, "-c", script, str(Path(__file__).parent), str(tmp_path), mode]
     shell = {"closed": '"$@" >&-', "pipe": 'set -o pipefail; "$@" | true', "full": '"$@" >/dev/full'}[where]
-    ended = subprocess.run(["bash", "-c", shell, "bash", *arguments], capture_output=True, text=True)
+    buffered = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}  # as users have it
+    ended = subprocess.run(["bash", "-c", shell, "bash", *arguments], capture_output=True, text=True, env=buffered)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert (tmp_path / "finished").exists()

@@ -48,10 +48,16 @@ def test_without_a_baseline_none_is_drawn(tmp_path: Path, run_events) -> None:
     assert not len(rows_of(pixels(draw_curve(tmp_path)), BASELINE))
 
 
-@pytest.mark.parametrize("lines", [[], ["100,1.0,10.0,50,0"], ["100,1.0,10.0,50,0", "200,2.0,1"], ["9,1.0,nan,5,0"]])
+@pytest.mark.parametrize("lines", [[], ["100,1.0,10.0,50,0"], ["100,1.0,10.0,50,0", "200,2."], ["9,1.0,nan,5,0"]])
 def test_few_or_broken_episodes_still_give_a_picture(tmp_path: Path, lines: list[str]) -> None:
     (tmp_path / "episodes.csv").write_text("\n".join(["env_steps,seconds,return,length,truncated", *lines]))
     assert pixels(draw_curve(tmp_path)).shape == (540, 960, 3)
+
+
+def test_a_return_that_is_no_number_does_not_hide_the_others(tmp_path: Path) -> None:
+    lines = ["env_steps,seconds,return,length,truncated", "9,1.0,nan,5,0", "100,1.0,10.0,50,0"]
+    (tmp_path / "episodes.csv").write_text("\n".join(lines))
+    assert len(rows_of(pixels(draw_curve(tmp_path))[60:], LINE))
 
 
 def test_an_empty_run_folder_still_gives_a_picture(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rollmill.observe.events import EpisodesEnded, Progress
-from rollmill.observe.metrics import Ema, MetricsWindow, RecentEpisodes
+from rollmill.observe.metrics import MetricsWindow, RecentEpisodes
 
 
 def rows_of(events, interval):
@@ -41,13 +41,3 @@ def test_no_episode_means_no_mean() -> None:
     assert episodes.return_mean is None
     episodes.add(EpisodesEnded(Progress(), (3.0,), (7,), (True,)))
     assert (episodes.return_mean, episodes.length_mean) == (3, 7)
-
-
-def test_the_moving_average_begins_as_a_plain_mean() -> None:
-    ema = Ema(horizon=2)
-    assert ema.value is None
-    values = []
-    for value in (4.0, 8.0, 8.0):
-        ema.add(value)
-        values.append(ema.value)
-    assert values == [4, 6, 7]  # 4; (4 + 8) / 2; 6 + (8 - 6) / 2

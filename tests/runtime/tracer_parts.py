@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import torch
 
@@ -17,7 +19,7 @@ class TracerNetwork(torch.nn.Module):
     """One weight that tells which version it belongs to; a state that counts the steps of an episode."""
 
     is_recurrent = True
-    state_spec = {"count": ArraySpec((1,), "float32")}
+    state_spec: ClassVar = {"count": ArraySpec((1,), "float32")}
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,10 +65,25 @@ def tracer_network(observation_space, action_space, config, *, seed):
     return TracerNetwork()
 
 
-
 UNROLLS = Recipe(
-    "tracer", "", PPOConfig, tracer_network, TracerPolicy, fixed_unrolls, StoreSpec("rollout"), TracerUpdate, TopologySpec()
+    "tracer",
+    "",
+    PPOConfig,
+    tracer_network,
+    TracerPolicy,
+    fixed_unrolls,
+    StoreSpec("rollout"),
+    TracerUpdate,
+    TopologySpec(),
 )
 EPISODES = Recipe(
-    "tracer", "", VPGConfig, tracer_network, TracerPolicy, whole_episodes, StoreSpec("episodes"), TracerUpdate, TopologySpec()
+    "tracer",
+    "",
+    VPGConfig,
+    tracer_network,
+    TracerPolicy,
+    whole_episodes,
+    StoreSpec("episodes"),
+    TracerUpdate,
+    TopologySpec(),
 )

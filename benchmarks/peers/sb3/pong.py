@@ -17,9 +17,8 @@ def main() -> None:
     torch.set_num_threads(2)
     gymnasium.register_envs(ale_py)
     # ALE/Pong-v5 skips four frames by itself and so does the Atari wrapper: 16 if one of them is not switched off.
-    envs = make_atari_env(
-        "ALE/Pong-v5", n_envs=8, seed=arguments.seed, vec_env_cls=DummyVecEnv, env_kwargs={"frameskip": 1}
-    )
+    settings = {"frameskip": 1, "repeat_action_probability": 0.0}
+    envs = make_atari_env("ALE/Pong-v5", n_envs=8, seed=arguments.seed, vec_env_cls=DummyVecEnv, env_kwargs=settings)
     model = PPO(
         "CnnPolicy",
         VecFrameStack(envs, n_stack=4),

@@ -6,9 +6,9 @@ from time import perf_counter
 
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.actors.episodes import Episodes
-from rollmill.models.weights import WeightsLoader
 from rollmill.algorithms.policy import Policy
 from rollmill.errors import Stalled
+from rollmill.models.weights import WeightsLoader
 from rollmill.seeding import generator
 from rollmill.transport.ports import Ports
 from rollmill.types import Ticket
@@ -43,7 +43,9 @@ class Actor:
             # The learner gives out no more tickets than there are slots, so this is a defect, not back-pressure.
             raise Stalled(f"{self.name}: got a ticket but every slot of its unrolls is in use")
         if not self._loader.load(self._weights, ticket.version):
-            raise Stalled(f"{self.name}: weights of version {ticket.version} are not there (newest {self._weights.version})")
+            raise Stalled(
+                f"{self.name}: weights of version {ticket.version} are not there (newest {self._weights.version})"
+            )
         self._policy.begin(ticket.version)
         self._play(ticket, room.arrays)
         self._unrolls.commit(room)

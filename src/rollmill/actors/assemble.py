@@ -40,7 +40,9 @@ class UnrollAssembler:
         out["valid"][t] = outcome.valid
         ended = outcome.terminated | outcome.truncated
         if ended.any():
-            nested.map_leaves(lambda row, source: _assign_rows(row[t], source, ended), out["final_obs"], outcome.final_obs)
+            nested.map_leaves(
+                lambda row, source: _assign_rows(row[t], source, ended), out["final_obs"], outcome.final_obs
+            )
             nested.map_leaves(lambda row, source: _assign_rows(row[t], source, ended), out["final_state"], state)
         self._t += 1
 

@@ -20,7 +20,9 @@ class Episodes:
     short episodes.
     """
 
-    def __init__(self, group: EnvGroup, config: EnvConfig, assembler: AssemblerSpec, root_seed: int, number: int) -> None:
+    def __init__(
+        self, group: EnvGroup, config: EnvConfig, assembler: AssemblerSpec, root_seed: int, number: int
+    ) -> None:
         size = group.size
         self.group = group
         self._scale, self._clip = config.reward_scale, config.reward_clip

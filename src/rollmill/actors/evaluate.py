@@ -65,7 +65,9 @@ def play_randomly(space: gym.Space[Any], config: EnvConfig, root_seed: int, epis
     return play(lambda obs, reset: random_actions(space, size, rng), config, seed, episodes, seconds)
 
 
-def play_greedily(make: Callable[[int], Policy], config: EnvConfig, root_seed: int, episodes: int, seconds: float) -> Scored:
+def play_greedily(
+    make: Callable[[int], Policy], config: EnvConfig, root_seed: int, episodes: int, seconds: float
+) -> Scored:
     """The policy without exploration, on episodes that training never saw; `make` gives a policy for a group size."""
     policy = make(min(config.group_size, episodes))
     state = policy.initial_state()

@@ -16,9 +16,9 @@ from typing import Any
 from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.actors.episodes import Episodes
-from rollmill.models.weights import WeightsLoader
 from rollmill.algorithms.policy import Policy
 from rollmill.errors import Stalled
+from rollmill.models.weights import WeightsLoader
 from rollmill.nested import Nested
 from rollmill.seeding import generator
 from rollmill.transport.ports import Lease, Ports
@@ -262,4 +262,3 @@ class Collector:
 
 def _outcome(scene: dict[str, Any]) -> Outcome:
     return Outcome(**{field: scene[field] for field in Outcome._fields})
-

@@ -40,23 +40,27 @@ class PPOConfig(AlgorithmConfig):
     """Settings of PPO; the defaults are those of most published runs."""
 
     name: Literal["ppo"] = "ppo"
-    unroll: int = Field(128, ge=1, description="T: agent decisions per environment and update")
-    epochs: int = Field(4, ge=1, description="passes over each batch")
-    minibatch: int = Field(256, ge=1, description="samples per gradient step; divides the batch")
-    learning_rate: float = Field(2.5e-4, gt=0, description="of the optimiser")
-    optimizer: Literal["adam", "rmsprop"] = Field("adam", description="A2C's paper used rmsprop")
-    optimizer_epsilon: float = Field(1e-5, gt=0, description="added to the optimiser's denominator")
-    gamma: float = Field(0.99, ge=0, le=1, description="discount per agent decision")
-    gae_lambda: float = Field(0.95, ge=0, le=1, description="weight of longer returns in GAE")
-    clip: float | None = Field(0.2, gt=0, description="bound on |ratio - 1|; null: none")
-    value_clip: float | None = Field(None, gt=0, description="bound on the change of a value per update; null: none")
-    entropy_coefficient: float = Field(0.01, ge=0, description="weight of the entropy bonus")
-    value_coefficient: float = Field(0.5, ge=0, description="weight of the value loss")
-    max_grad_norm: float | None = Field(0.5, gt=0, description="gradient norm is clipped to this; null: not")
-    normalise_advantage: bool = Field(True, description="zero mean, unit deviation within a minibatch")
-    target_kl: float | None = Field(None, gt=0, description="stop the update after an epoch beyond this; null: never")
-    anneal_learning_rate: bool = Field(False, description="linearly to zero over training")
-    anneal_clip: bool = Field(False, description="linearly to zero over training")
+    unroll: int = Field(default=128, ge=1, description="T: agent decisions per environment and update")
+    epochs: int = Field(default=4, ge=1, description="passes over each batch")
+    minibatch: int = Field(default=256, ge=1, description="samples per gradient step; divides the batch")
+    learning_rate: float = Field(default=2.5e-4, gt=0, description="of the optimiser")
+    optimizer: Literal["adam", "rmsprop"] = Field(default="adam", description="A2C's paper used rmsprop")
+    optimizer_epsilon: float = Field(default=1e-5, gt=0, description="added to the optimiser's denominator")
+    gamma: float = Field(default=0.99, ge=0, le=1, description="discount per agent decision")
+    gae_lambda: float = Field(default=0.95, ge=0, le=1, description="weight of longer returns in GAE")
+    clip: float | None = Field(default=0.2, gt=0, description="bound on |ratio - 1|; null: none")
+    value_clip: float | None = Field(
+        default=None, gt=0, description="bound on the change of a value per update; null: none"
+    )
+    entropy_coefficient: float = Field(default=0.01, ge=0, description="weight of the entropy bonus")
+    value_coefficient: float = Field(default=0.5, ge=0, description="weight of the value loss")
+    max_grad_norm: float | None = Field(default=0.5, gt=0, description="gradient norm is clipped to this; null: not")
+    normalise_advantage: bool = Field(default=True, description="zero mean, unit deviation within a minibatch")
+    target_kl: float | None = Field(
+        default=None, gt=0, description="stop the update after an epoch beyond this; null: never"
+    )
+    anneal_learning_rate: bool = Field(default=False, description="linearly to zero over training")
+    anneal_clip: bool = Field(default=False, description="linearly to zero over training")
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
         """Minibatches must cut the batch without rest; recurrent ones along whole sequences."""

@@ -40,15 +40,19 @@ class VPGConfig(AlgorithmConfig):
     """Settings of VPG; an update uses one episode of every environment."""
 
     name: Literal["vpg"] = "vpg"
-    episode_steps: int = Field(1000, ge=1, description="longest episode, in agent decisions; longer ones are cut")
-    learning_rate: float = Field(1e-2, gt=0, description="of the optimiser")
-    optimizer: Literal["adam", "rmsprop"] = Field("adam", description="kind of optimiser")
-    optimizer_epsilon: float = Field(1e-8, gt=0, description="added to the optimiser's denominator")
-    gamma: float = Field(0.99, ge=0, le=1, description="discount per agent decision")
-    reset_on_reward: bool = Field(False, description="start the running return anew at each reward (a point of Pong)")
-    normalise: bool = Field(True, description="divide R - b by its deviation over the update")
-    entropy_coefficient: float = Field(0.0, ge=0, description="weight of the entropy bonus")
-    max_grad_norm: float | None = Field(None, gt=0, description="gradient norm is clipped to this; null: not")
+    episode_steps: int = Field(
+        default=1000, ge=1, description="longest episode, in agent decisions; longer ones are cut"
+    )
+    learning_rate: float = Field(default=1e-2, gt=0, description="of the optimiser")
+    optimizer: Literal["adam", "rmsprop"] = Field(default="adam", description="kind of optimiser")
+    optimizer_epsilon: float = Field(default=1e-8, gt=0, description="added to the optimiser's denominator")
+    gamma: float = Field(default=0.99, ge=0, le=1, description="discount per agent decision")
+    reset_on_reward: bool = Field(
+        default=False, description="start the running return anew at each reward (a point of Pong)"
+    )
+    normalise: bool = Field(default=True, description="divide R - b by its deviation over the update")
+    entropy_coefficient: float = Field(default=0.0, ge=0, description="weight of the entropy bonus")
+    max_grad_norm: float | None = Field(default=None, gt=0, description="gradient norm is clipped to this; null: not")
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:

@@ -1,4 +1,4 @@
-"""The learner: gives out tickets, turns complete batches into new weights, publishes them. Everything free passes here."""
+"""The learner gives out tickets, turns complete batches into new weights and publishes them: the sequencer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from pydantic import Field
 
 from rollmill import nested
-from rollmill.models.weights import weights_of
 from rollmill.algorithms.recipe import UpdateContext, UpdateRule
 from rollmill.config import Config
 from rollmill.errors import Detected
 from rollmill.learners.scores import Scores
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.models.network import Network
+from rollmill.models.weights import weights_of
 from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
 from rollmill.seeding import generator
 from rollmill.stores.rollout import RolloutStore
@@ -129,7 +129,10 @@ class Learner:
         report = self._update_rule(batch, context)
         for name, value in report.metrics.items():
             if not np.isfinite(value) and name != "explained_variance":
-                raise Detected(f"update {self._sequence + 1}: {name} is {value}; lower algorithm.learning_rate or look at the rewards")
+                raise Detected(
+                    f"update {self._sequence + 1}: {name} is {value}; "
+                    "lower algorithm.learning_rate or look at the rewards"
+                )
         self._env_steps += steps
         self._sequence += 1
         ended = self._scores.add(parts)
@@ -162,6 +165,6 @@ class Learner:
                     per_actor = leaf.shape[1] // (len(tickets) // len(parts))
                     ticket = tickets[number + column // per_actor]
                     raise Detected(
-                        f"update {self._sequence + 1}: {what} of environment {column % per_actor} in group {ticket.actor} "
-                        f"is not finite at step {row} of unroll {ticket.sequence}; mend the environment"
+                        f"update {self._sequence + 1}: {what} of environment {column % per_actor} "
+                        f"in group {ticket.actor} is not finite at step {row} of unroll {ticket.sequence}; mend the environment"
                     )

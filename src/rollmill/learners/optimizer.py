@@ -47,7 +47,7 @@ class FlatOptimizer:
         return norm
 
     def _descend(self) -> torch.Tensor:
-        norm = self._gradient.norm()
+        norm: torch.Tensor = torch.linalg.vector_norm(self._gradient)
         if self._max_norm is not None:
             self._gradient.mul_((self._max_norm / (norm + 1e-6)).clamp(max=1.0))
         self._optimizer.step()

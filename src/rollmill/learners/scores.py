@@ -41,7 +41,9 @@ class Scores:
             lengths += part["episode_length"][ended].tolist()
             truncated += part["truncated"][ended].tolist()
         for value in returns:
-            self.return_ema = value if self.return_ema is None else self.return_ema + EMA_WEIGHT * (value - self.return_ema)
+            self.return_ema = (
+                value if self.return_ema is None else self.return_ema + EMA_WEIGHT * (value - self.return_ema)
+            )
             self._window.append(value)
             if len(self._window) == 100:
                 mean = sum(self._window) / 100

@@ -21,32 +21,35 @@ class ModelConfig(Config):
     """Settings of the network; a key that its combination with others leaves unread is refused."""
 
     torso: TorsoName = Field(
-        "auto",
+        default="auto",
         description="what reads the observation; auto: merged for dicts, nature_cnn for images of 36 pixels and more "
         "on both sides, small_cnn for smaller ones, mlp otherwise",
     )
-    hidden: tuple[Width, ...] = Field((64, 64), description="units of each layer of the MLP, or after merging")
-    activation: ActivationName = Field("tanh", description="between the layers of the MLP")
-    features: int = Field(512, ge=1, description="units after the convolutions")
+    hidden: tuple[Width, ...] = Field(default=(64, 64), description="units of each layer of the MLP, or after merging")
+    activation: ActivationName = Field(default="tanh", description="between the layers of the MLP")
+    features: int = Field(default=512, ge=1, description="units after the convolutions")
     shared: bool | None = Field(
-        None, description="one torso for policy and value; null: only where it is a CNN, merged or has memory"
+        default=None, description="one torso for policy and value; null: only where it is a CNN, merged or has memory"
     )
-    memory: MemoryName = Field("none", description="recurrent layer after the torso")
-    memory_size: int = Field(64, ge=1, description="units of the recurrent layer")
+    memory: MemoryName = Field(default="none", description="recurrent layer after the torso")
+    memory_size: int = Field(default=64, ge=1, description="units of the recurrent layer")
     initialisation: Literal["orthogonal", "default"] = Field(
-        "orthogonal",
+        default="orthogonal",
         description="of the weights; default: PyTorch's own; a custom model keeps its own but for the heads",
     )
     zero_last_layer: bool | None = Field(
-        None, description="start with the policy's last layer zero: maximum entropy; null: as the algorithm wants it"
+        default=None,
+        description="start with the policy's last layer zero (maximum entropy); null: as the algorithm wants",
     )
     normalise_observations: bool = Field(
-        False, description="float observations to zero mean and unit deviation, by running statistics"
+        default=False, description="float observations to zero mean and unit deviation, by running statistics"
     )
-    initial_log_std: float = Field(0.0, description="log of the standard deviation of a continuous action at the start")
-    file: str | None = Field(None, description="Python file with a custom model, relative to the config file")
-    class_: str | None = Field(None, alias="class", description="class of the custom model in `file`")
-    module: str | None = Field(None, description="custom model of an installed package, as package.module:Name")
+    initial_log_std: float = Field(
+        default=0.0, description="log of the standard deviation of a continuous action at the start"
+    )
+    file: str | None = Field(default=None, description="Python file with a custom model, relative to the config file")
+    class_: str | None = Field(default=None, alias="class", description="class of the custom model in `file`")
+    module: str | None = Field(default=None, description="custom model of an installed package, as package.module:Name")
     args: dict[str, Any] = Field({}, description="keyword arguments of the custom model's class")
 
     @property

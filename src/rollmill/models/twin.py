@@ -19,7 +19,7 @@ from rollmill.models.torsos import ACTIVATIONS
 
 
 class TwinLinear(nn.Module):
-    """The weights of two linear layers, side by side."""
+    """Two linear layers side by side: [2, N, in] → [2, N, out]."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -29,6 +29,10 @@ class TwinLinear(nn.Module):
         bound = 1 / math.sqrt(inputs)  # what nn.Linear starts with
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each half with its own weights."""
+        return torch.baddbmm(self.bias, x, self.weight)
 
 
 class TwinMLP(nn.Module):
@@ -40,14 +44,10 @@ class TwinMLP(nn.Module):
         self.out_features = widths[-1]
         self.layers = nn.ModuleList(TwinLinear(*pair) for pair in pairwise(widths))
         self._activation = ACTIVATIONS[activation]
-        # The layers' own tensors (moving, loading and copying a module keep them so), in a plain list: looking them up
-        # through modules costs a decision for 8 environments a quarter of its time.
-        self._tensors = [(layer.weight, layer.bias) for layer in self.layers]
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of the policy (row 0) and of the value (row 1)."""
-        activation = self._activation
         x = x.expand(2, -1, -1)
-        for weight, bias in self._tensors:
-            x = activation(torch.baddbmm(bias, x, weight))
+        for layer in self.layers:
+            x = self._activation(layer(x))
         return x

@@ -65,9 +65,11 @@ def _trained(summary: Mapping[str, Any]) -> str:
 
 
 def _returns(summary: Mapping[str, Any]) -> str:
-    labels = {"mean_100": "last 100 episodes", "ema": "smoothed", "best_mean_100": "best 100"}
+    labels = {"mean_100": "last 100", "ema": "smoothed", "best_mean_100": "best"}
     returns = _part(summary, "returns")
     parts = [f"{amount(returns[key])} ({label})" for key, label in labels.items() if returns.get(key) is not None]
+    if returns.get("greedy") is not None:
+        parts.append(f"{amount(returns['greedy'])} (greedy, {returns.get('greedy_episodes', 'some')} episodes)")
     return ", ".join(parts)
 
 

@@ -13,17 +13,17 @@ class ObserveConfig(Config):
     """How a run is watched; nothing here changes what is learned."""
 
     console: Literal["auto", "bar", "lines", "none"] = Field(
-        "auto", description="a progress bar, plain lines or nothing; auto: a bar on a terminal, lines elsewhere"
+        default="auto", description="a progress bar, plain lines or nothing; auto: a bar on a terminal, lines elsewhere"
     )
-    interval: float = Field(1.0, ge=0, description="seconds between two refreshes of the bar")
-    lines_interval: float = Field(5.0, ge=0, description="seconds between two plain lines")
+    interval: float = Field(default=1.0, ge=0, description="seconds between two refreshes of the bar")
+    lines_interval: float = Field(default=5.0, ge=0, description="seconds between two plain lines")
     log_interval: float = Field(
-        0.5, ge=0, description="seconds between two rows of metrics, averaged in between; 0: a row for every update"
+        default=0.5, ge=0, description="seconds between two rows of metrics, averaged in between; 0: every update"
     )
-    tensorboard: bool = Field(True, description="also write the rows for TensorBoard, below <run>/tensorboard")
-    curve: bool = Field(True, description="draw the learning curve <run>/curve.png at the end")
-    baseline_episodes: int = Field(20, ge=0, description="episodes of the random policy measured at the start")
-    baseline_seconds: float = Field(1.0, ge=0, description="seconds that measuring the random policy may take")
+    tensorboard: bool = Field(default=True, description="also write the rows for TensorBoard, below <run>/tensorboard")
+    curve: bool = Field(default=True, description="draw the learning curve <run>/curve.png at the end")
+    baseline_episodes: int = Field(default=20, ge=0, description="episodes of the random policy measured at the start")
+    baseline_seconds: float = Field(default=1.0, ge=0, description="seconds that measuring the random policy may take")
     final_episodes: int = Field(
         default=20, ge=0, description="episodes that the finished policy plays greedily for the summary; 0: none"
     )

@@ -110,7 +110,8 @@ class Mailbox:
         while (batch := self._take()) is not None:
             for event in batch:
                 if self.delivery.is_detached:
-                    self.delivery.dropped += 1
+                    with self._changed:  # `put` counts here too
+                        self.delivery.dropped += 1
                 elif self._guard(self.observer.receive, event):
                     self.delivery.delivered += 1
 

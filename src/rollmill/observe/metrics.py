@@ -11,23 +11,6 @@ from rollmill.observe.events import EpisodesEnded, Event, Progress, RunStarted, 
 Number = float | int | None
 
 
-class Ema:
-    """Exponential moving average whose first values are plain means, so that it doesn't start at zero."""
-
-    def __init__(self, horizon: int = 50) -> None:
-        self.value: float | None = None
-        self._horizon = horizon  # values after which the weight stays at 1 / horizon
-        self._count = 0
-
-    def add(self, value: float) -> None:
-        """Take one more value in."""
-        self._count += 1
-        if self.value is None:
-            self.value = value
-        else:
-            self.value += (value - self.value) / min(self._count, self._horizon)
-
-
 class RecentEpisodes:
     """The last 100 episodes."""
 

@@ -94,6 +94,4 @@ class Blueprint:
         optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
         update = self.recipe.update(network, optimizer, self.algorithm)
         store = RolloutStore(self.recipe.store, ports["unrolls"], self.env.groups, device)
-        return Learner(
-            name, network, update, store, self.train, self.seed, self.env.groups, self.frame_skip, ports
-        )
+        return Learner(name, network, update, store, self.train, self.seed, self.env.groups, self.frame_skip, ports)

@@ -12,30 +12,32 @@ from rollmill.config import Config
 class ThreadsConfig(Config):
     """Threads of the numeric libraries per role, equal on every runtime; set before those libraries load."""
 
-    learner: int = Field(1, ge=1, description="threads; changes the last bits of the gradients of convolutions")
-    actor: int = Field(1, ge=1, description="threads of actors, environments and collectors")
-    inference: int = Field(1, ge=1, description="threads of central inference")
+    learner: int = Field(default=1, ge=1, description="threads; changes the last bits of the gradients of convolutions")
+    actor: int = Field(default=1, ge=1, description="threads of actors, environments and collectors")
+    inference: int = Field(default=1, ge=1, description="threads of central inference")
 
 
 class DevicesConfig(Config):
     """Where the tensors of a role live: `cpu`, or `cuda` where there is one."""
 
-    learner: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="device of the learner's network")
-    actor: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="device of each actor's policy copy")
-    inference: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="device of central inference")
+    learner: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="device of the learner's network")
+    actor: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="device of each actor's policy copy")
+    inference: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="device of central inference")
 
 
 class RuntimeConfig(Config):
     """The runtime section."""
 
-    kind: Literal["serial", "processes"] = Field("serial", description="one process, or worker processes")
-    workers: int = Field(1, ge=1, description="worker processes; groups are dealt out to them in turn")
+    kind: Literal["serial", "processes"] = Field(default="serial", description="one process, or worker processes")
+    workers: int = Field(default=1, ge=1, description="worker processes; groups are dealt out to them in turn")
     roles: Literal["fused", "central", "split"] = Field(
-        "fused",
+        default="fused",
         description="fused: actors decide for themselves; central: one inference component for all groups; "
         "split: environment, inference, collector and learner each in its own process",
     )
     threads: ThreadsConfig = Field(default_factory=ThreadsConfig, description="threads per role")
     devices: DevicesConfig = Field(default_factory=DevicesConfig, description="device per role")
-    pin: bool = Field(True, description="tie each worker to one core, where there are as many cores as workers")
-    stall_seconds: float = Field(300.0, gt=0, description="seconds without any unroll before the run is given up")
+    pin: bool = Field(default=True, description="tie each worker to one core, where there are as many cores as workers")
+    stall_seconds: float = Field(
+        default=300.0, gt=0, description="seconds without any unroll before the run is given up"
+    )

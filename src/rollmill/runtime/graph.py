@@ -120,7 +120,11 @@ class Graph:
         lines.append("")
         seen: dict[tuple[str, ...], list[Link]] = {}
         for link in self.links:
-            key = (link.name.split(".")[0], link.kind, *(_family(e) for e in (*link.producers[:1], *link.consumers[:2])))
+            key = (
+                link.name.split(".")[0],
+                link.kind,
+                *(_family(e) for e in (*link.producers[:1], *link.consumers[:2])),
+            )
             seen.setdefault(key, []).append(link)
         for (family, kind, *_), links in seen.items():
             sources = _shortened(list(dict.fromkeys(e.node for link in links for e in link.producers)))

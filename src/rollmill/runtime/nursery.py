@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rollmill.runtime.process import die_with, tune_allocator
@@ -92,7 +93,5 @@ def _reap(children: dict[int, str], nursery: NurseryPlan) -> None:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
             line = json.dumps({"place": children.pop(pid), "pid": pid, "code": os.waitstatus_to_exitcode(status)})
-            try:
+            with suppress(OSError):  # nobody listens any more
                 os.write(nursery.reports, line.encode() + b"\n")
-            except OSError:
-                pass  # nobody listens any more

@@ -22,7 +22,8 @@ def tune_allocator() -> bool:
     if not hasattr(libc, "mallopt"):
         return False
     settings = ((_M_MMAP_THRESHOLD, 1 << 30), (_M_TRIM_THRESHOLD, (1 << 31) - 1), (_M_TOP_PAD, 64 << 20))
-    return all([libc.mallopt(option, value) == 1 for option, value in settings])
+    accepted = [libc.mallopt(option, value) == 1 for option, value in settings]
+    return all(accepted)
 
 
 def set_threads(count: int) -> None:

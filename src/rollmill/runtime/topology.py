@@ -52,7 +52,10 @@ def sync(plan: Blueprint) -> Graph:
             decide |= {f"scenes.{i}": broadcast("in", scenes), f"decisions.{i}": broadcast("out", decisions)}
             decide |= {f"tickets.{i}": stream("in", TICKET)}
         nodes = [
-            *(Node(f"environment.{i}", "environment", workers[i], steps, partial(plan.build_environment, i)) for i in groups),
+            *(
+                Node(f"environment.{i}", "environment", workers[i], steps, partial(plan.build_environment, i))
+                for i in groups
+            ),
             Node("inference", "inference", inference_place, decide, plan.build_inference),
             *(Node(f"collector.{i}", "collector", collector_places[i], gather, plan.build_collector) for i in groups),
         ]
@@ -61,8 +64,17 @@ def sync(plan: Blueprint) -> Graph:
         between = [link for i in groups for link in _step_links(i)]
 
     links = [
-        *(Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), depth=1) for i in groups),
-        Link("weights", Kind.CELL, (End("learner", "weights"),), tuple(End(d, "weights") for d in deciders), WEIGHT_VERSIONS),
+        *(
+            Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), depth=1)
+            for i in groups
+        ),
+        Link(
+            "weights",
+            Kind.CELL,
+            (End("learner", "weights"),),
+            tuple(End(d, "weights") for d in deciders),
+            WEIGHT_VERSIONS,
+        ),
         *between,
         Link("unrolls", Kind.STREAM, tuple(End(m, "unrolls") for m in makers), (End("learner", "unrolls"),), depth=1),
     ]

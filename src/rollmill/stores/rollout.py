@@ -61,7 +61,9 @@ class RolloutStore:
             if field in BATCH_AXIS:
                 axis = BATCH_AXIS[field]
                 parts = [unroll[field] for unroll in unrolls]
-                joined[field] = nested.map_leaves(lambda *leaves, axis=axis: self._tensor(leaves, axis), first, *parts[1:])
+                joined[field] = nested.map_leaves(
+                    lambda *leaves, axis=axis: self._tensor(leaves, axis), first, *parts[1:]
+                )
         # Only the rows in which an episode ended were ever written: copying the rest would touch untouched memory.
         ended = joined["terminated"] | joined["truncated"]
         for field in ("final_obs", "final_state"):
