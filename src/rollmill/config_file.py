@@ -149,7 +149,7 @@ def _apply(path: KeyPath, value: Any, values: dict[str, Any], origins: dict[KeyP
 def _plain(value: Any, path: KeyPath) -> Any:
     """A copy of a value given in Python, in the types that YAML has."""
     if isinstance(value, Config):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return _tree(value)  # with its defaults: the tag that tells algorithms apart is one of them
     if isinstance(value, Mapping):
         return {str(key): _plain(item, (*path, str(key))) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -175,7 +175,7 @@ def config_files(folder: Path) -> list[Path]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_bytes().decode()
     except FileNotFoundError:
         raise Refused(f"{path}: no such file: {_nearest_file(path)}") from None
     except IsADirectoryError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,5 +37,27 @@ def load_config(
 ) -> Loaded[ExperimentConfig]:
     """Read a YAML file, or take a dict, and apply dotted overrides; every mistake is a `Refused` of one line."""
     if isinstance(source, Mapping):
-        return build(source, overrides, ExperimentConfig)
-    return load(Path(source), overrides, ExperimentConfig)
+        return _anchored(build(source, overrides, ExperimentConfig), Path.cwd())
+    return _anchored(load(Path(source), overrides, ExperimentConfig), Path(source).parent)
+
+
+def _anchored(loaded: Loaded[ExperimentConfig], folder: Path) -> Loaded[ExperimentConfig]:
+    """Make the user's own files absolute, so that the run's copy of the config still finds them from anywhere.
+
+    They are looked for beside the config file, then in the working folder.
+    """
+    config = loaded.config
+    if config.model.file is not None:
+        model = config.model.model_copy(update={"file": _absolute(config.model.file, folder)})
+        config = config.model_copy(update={"model": model})
+    place, _, name = config.env.id.rpartition(":")
+    if place.endswith(".py"):
+        env = config.env.model_copy(update={"id": f"{_absolute(place, folder)}:{name}"})
+        config = config.model_copy(update={"env": env})
+    return replace(loaded, config=config)
+
+
+def _absolute(file: str, folder: Path) -> str:
+    """The file that is meant; left as it is if there is none, so that the refusal names what the user wrote."""
+    found = next((path for path in (folder / file, Path(file)) if path.is_file()), None)
+    return file if found is None else str(found.resolve())

@@ -83,6 +83,10 @@ def test_a_wrong_override_is_refused_in_one_line(
     assert refusal(OK, *overrides) == message
 
 
+def test_what_is_wrong_in_the_file_is_told_before_what_is_wrong_in_overrides(refusal: Callable[..., str]) -> None:
+    assert refusal(OK + "sed: 1", "rate=x") == "x.yaml:3: unknown key 'sed': did you mean 'seed'? (and 1 more)"
+
+
 def test_in_python_values_are_taken_as_they_are(toy: Any) -> None:
     values = {"train": {"steps": 5}, "model": {"hidden": (8, 9)}}
     loaded = build(values, {"train.steps": 100, "seed": 3, "model.class": Path("a/b")}, toy)
@@ -93,8 +97,10 @@ def test_in_python_values_are_taken_as_they_are(toy: Any) -> None:
 
 
 def test_a_record_may_stand_for_its_section(toy: Any) -> None:
-    train = build({"train": {"steps": 5}}, {}, toy).config.train
-    assert build({"train": train}, {}, toy).config.train == train
+    algorithm = type(toy(train={"steps": 5}).algorithm)(clip_range=0.5)  # its tag is left to the default
+    loaded = build({"train": {"steps": 5}, "algorithm": algorithm}, {}, toy)
+    assert loaded.config.algorithm == algorithm
+    assert loaded.origins["algorithm.clip_range"] == "argument"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,12 @@ def test_every_value_has_its_origin(tmp_path: Path, monkeypatch: Any, toy: Any) 
     assert loaded.origins == {row.path: row.origin for row in describe(loaded)}
 
 
+def test_a_section_that_was_replaced_leaves_no_origins_behind(tmp_path: Path, toy: Any) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(TEXT + "algorithm: {name: ppo, clip_range: 0.1}")
+    assert load(file, ["algorithm={name: ppo}"], toy).origins["algorithm.clip_range"] == "default"
+
+
 def test_values_given_in_python_say_so(toy: Any) -> None:
     rows = describe(build({"train": {"steps": 5}}, {"seed": 3}, toy))
     assert {row.path: row.origin for row in rows if row.origin != "default"} == {

@@ -111,8 +111,8 @@ def test_a_broken_file_is_refused_in_one_line(refusal: Callable[..., str], text:
 
 
 def test_aliases_of_aliases_do_not_explode(refusal: Callable[..., str]) -> None:
-    levels = "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
-    assert "endless" in refusal("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + levels)  # 10^9 values
+    levels = "".join(f"{b}: &{b} [{','.join([f'*{a}'] * 10)}]\n" for a, b in zip("abcde", "bcdef", strict=True))
+    assert "endless" in refusal("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + levels)  # 10^6 values
 
 
 def test_a_byte_order_mark_is_not_part_of_the_first_key(values_of: Callable[..., Any]) -> None:

@@ -239,3 +239,10 @@ def test_plain_attributes_stay_the_registered_tensors_through_copies_and_convers
         for key, child in part._modules.items():
             assert getattr(part, key) is child
     assert not torch.equal(run(twin, space).value, run(network, space).value)
+
+
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
+def test_a_space_without_real_bounds_passes_the_check(bound):
+    space = gym.spaces.Box(-bound, bound, (8,), np.float32)
+    network = build_network(space, TWO, ModelConfig(activation="relu"), seed=1)
+    check_network(network, space, TWO)

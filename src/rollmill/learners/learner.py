@@ -166,5 +166,6 @@ class Learner:
                     ticket = tickets[number + column // per_actor]
                     raise Detected(
                         f"update {self._sequence + 1}: {what} of environment {column % per_actor} "
-                        f"in group {ticket.actor} is not finite at step {row} of unroll {ticket.sequence}; mend the environment"
+                        f"in group {ticket.actor} is not finite at step {row} of unroll {ticket.sequence}; "
+                        "mend the environment"
                     )

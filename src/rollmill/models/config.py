@@ -50,7 +50,7 @@ class ModelConfig(Config):
     file: str | None = Field(default=None, description="Python file with a custom model, relative to the config file")
     class_: str | None = Field(default=None, alias="class", description="class of the custom model in `file`")
     module: str | None = Field(default=None, description="custom model of an installed package, as package.module:Name")
-    args: dict[str, Any] = Field({}, description="keyword arguments of the custom model's class")
+    args: dict[str, Any] = Field(default={}, description="keyword arguments of the custom model's class")
 
     @property
     def is_custom(self) -> bool:

@@ -1,0 +1,57 @@
+"""Every code block of the documentation runs, page by page, in the order in which a reader meets them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"#\s*([\w./]+\.(?:yaml|py))\s*\n")
+KNOWN = {"bash", "python", "yaml", "text"}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(page.read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_blocks_of_a_page_run(page, tmp_path, monkeypatch, capsys):
+    from rollmill.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    for language, text in blocks(page):
+        assert language in KNOWN, f"{page.name}: a block in {language} is not run by this test"
+        if name := NAMED.match(text):
+            Path(name[1]).write_text(text)
+        elif language == "python":
+            exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
+        elif language == "bash":
+            for line in text.splitlines():
+                run_line(line, main, page)
+        elif language == "yaml":
+            pytest.fail(f"{page.name}: a YAML block begins with its file's name as a comment, so that it can be used")
+    capsys.readouterr()
+
+
+def run_line(line, main, page):
+    words = shlex.split(line, comments=True)
+    if not words:
+        return
+    if words[0] == "make":  # CI itself runs these; here it is enough that they exist
+        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return
+    assert words[0] == "rollmill", f"{page.name}: unknown command {words[0]}"
+    assert main(words[1:]) == 0, f"{page.name}: {line}"
+
+
+def test_every_page_is_linked_from_the_readme_or_another_page():
+    linked = {name for page in PAGES for name in re.findall(r"\(([\w/.]*\w+\.md)\)", page.read_text())}
+    names = {Path(name).name for name in linked}
+    assert {page.name for page in PAGES[1:]} <= names
