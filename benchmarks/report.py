@@ -14,7 +14,7 @@ from benchmarks.workloads import PEERS, WORKLOADS, Workload
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"
 BEGIN, END = "<!-- results: written by run.py -->", "<!-- end of results -->"
-HEADER = ("workload", "peer", "unit", "ours", "theirs", "ours faster by", "goal", "calibration ms")
+HEADER = ("workload", "peer", "unit", "ours", "theirs", "ours faster by", "goal", "calibration ms", "others, cores")
 
 Spread = dict[str, float | int]  # median, min, max, count
 Record = dict[str, Any]  # a results file
@@ -33,6 +33,7 @@ def summarise(workload: Workload, pairs: Sequence[dict[str, Any]]) -> list[dict[
     summary = []
     for peer in dict.fromkeys(pair["peer"] for pair in pairs):
         own = [pair for pair in pairs if pair["peer"] == peer]
+        runs = [pair[side] for pair in own for side in ("ours", "theirs")]
         complete = [pair for pair in own if pair["ours"]["value"] and pair["theirs"]["value"]]
         summary.append(
             {
@@ -42,9 +43,8 @@ def summarise(workload: Workload, pairs: Sequence[dict[str, Any]]) -> list[dict[
                 "theirs": spread(pair["theirs"]["value"] for pair in own),
                 "speedup": spread(workload.speedup(p["ours"]["value"], p["theirs"]["value"]) for p in complete),
                 "goal": workload.goals.get(peer),
-                "calibration_ms": spread(
-                    ms for pair in own for side in ("ours", "theirs") for ms in pair[side]["calibration_ms"]
-                ),
+                "calibration_ms": spread(ms for run in runs for ms in run["calibration_ms"]),
+                "other_cores": spread(run["other_cores"] for run in runs),
             }
         )
     return summary
@@ -62,6 +62,7 @@ def rows(record: Record) -> list[tuple[str, ...]]:
             _cell(entry["speedup"], entry["pairs"], suffix=" ×"),
             f"≥ {entry['goal']} ×" if entry["goal"] else "–",
             _range(entry["calibration_ms"]),
+            _range(entry["other_cores"]),
         )
         for entry in record["summary"]
     ]
@@ -77,7 +78,7 @@ def save(record: Record, folder: Path) -> None:
 def markdown(record: Record) -> str:
     """A results file for reading."""
     lines = [f"# {record['workload']}", "", record["title"], "", *_table(HEADER, rows(record)), "", *_facts(record)]
-    header = ("round", "peer", "seed", "ours", "theirs", "calibration ms: ours", "theirs")
+    header = ("round", "peer", "seed", "ours", "theirs", "calibration ms", "others, cores")
     body = [
         (
             str(pair["round"]),
@@ -85,7 +86,8 @@ def markdown(record: Record) -> str:
             str(pair["seed"]),
             _number(pair["ours"]["value"]),
             _number(pair["theirs"]["value"]),
-            *(" → ".join(f"{ms:.0f}" for ms in pair[side]["calibration_ms"]) for side in ("ours", "theirs")),
+            "; ".join(" → ".join(f"{ms:.0f}" for ms in pair[side]["calibration_ms"]) for side in ("ours", "theirs")),
+            "; ".join(f"{pair[side]['other_cores']:.2f}" for side in ("ours", "theirs")),
         )
         for pair in record["pairs"]
     ]

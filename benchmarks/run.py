@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
+from benchmarks.bystanders import Bystanders
 from benchmarks.calibration import calibrate
 from benchmarks.machine import ROOT, describe_commit, describe_machine, package_versions
 from benchmarks.venvs import SetUpFailed, set_up
@@ -114,7 +115,7 @@ def run_side(
 ) -> dict[str, Any]:
     """One run between two calibrations; a run that fails has no value and its reason is printed."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(CONTROLLED)}
-    before, start = calibrate(), time.perf_counter()
+    before, bystanders, start = calibrate(), Bystanders(), time.perf_counter()
     try:
         process = subprocess.run(
             [*command, "--seconds", str(seconds), "--seed", str(seed)],
@@ -129,14 +130,21 @@ def run_side(
         failure = (process.stderr or "no output") if process.returncode or not output else None
     except subprocess.TimeoutExpired:
         output, failure = "", f"no result within {seconds + START_UP:.0f} s"
-    wall = time.perf_counter() - start
+    wall, others = time.perf_counter() - start, bystanders.cores()
     result = json.loads(output.splitlines()[-1]) if failure is None else {}
     value, after = result.get(workload.metric), calibrate()
     figure = f"{value:10.1f} {workload.unit}" if value else "no value"
-    print(f"  seed {seed}  {name:12} {figure:20} calibration {before:.0f} → {after:.0f} ms", flush=True)
+    conditions = f"calibration {before:.0f} → {after:.0f} ms, others took {others:.2f} cores"
+    print(f"  seed {seed}  {name:12} {figure:20} {conditions}", flush=True)
     if failure:
         print("    " + "\n    ".join(failure.strip().splitlines()[-5:]), flush=True)
-    return {"value": value, "calibration_ms": [before, after], "wall_seconds": wall, **result}
+    return {
+        "value": value,
+        "calibration_ms": [round(before, 1), round(after, 1)],
+        "other_cores": round(others, 3),
+        "wall_seconds": round(wall, 2),
+        **result,
+    }
 
 
 def show(record: report.Record) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollmill.algorithms.ppo import DIAGNOSTICS, PPOConfig, PPOUpdate, Samples, ppo_loss
+from rollmill.algorithms.ppo import PPOConfig, PPOUpdate, Samples, ppo_loss, summarise
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.errors import Refused
 from rollmill.learners.optimizer import FlatOptimizer
@@ -18,7 +18,7 @@ from rollmill.models.network import build_network
 
 
 def plain(**changes):
-    return PPOConfig(**{"normalise_advantage": False, "entropy_coefficient": 0.0, "value_coefficient": 0.0} | changes)
+    return PPOConfig(**{"entropy_coefficient": 0.0, "value_coefficient": 0.0} | changes)
 
 
 def loss_of(
@@ -29,8 +29,8 @@ def loss_of(
     )
     old_values = torch.zeros_like(values) if old_values is None else torch.tensor(old_values, dtype=torch.float64)
     old = Samples(torch.zeros_like(ratios), old_values, advantages, returns)
-    loss, diagnostics = ppo_loss(ratios.log(), entropy, values, old, config, clip)
-    return float(loss), dict(zip(DIAGNOSTICS, diagnostics.tolist(), strict=True))
+    loss, terms = ppo_loss(ratios.log(), entropy, values, old, config, clip)
+    return float(loss), summarise([terms], clip)
 
 
 def test_the_surrogate_is_clipped_on_the_side_that_would_gain():
@@ -50,11 +50,21 @@ def test_without_clip_the_loss_is_that_of_a2c():
     assert seen["clip_fraction"] == 0.0
 
 
-def test_advantages_are_normalised_with_the_sample_deviation():
-    # A = 1, 3: mean 2, deviation sqrt(2); normalised ∓1/sqrt(2); ratios 1 and 1.1 (inside the clip)
-    # -( -0.7071 + 1.1·0.7071 ) / 2 = -0.035355
-    loss, _ = loss_of(plain(normalise_advantage=True), ratios=(1.0, 1.1), advantages=(1, 3))
-    assert loss == pytest.approx(-0.1 / math.sqrt(2) / 2, rel=1e-6)
+def test_advantages_are_normalised_within_a_minibatch_with_the_sample_deviation():
+    network = make_network()
+    config = PPOConfig(unroll=6, minibatch=12)
+    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    batch = make_batch(network)
+    samples, _ = update.prepare(batch)
+    order = np.random.default_rng(3).permutation(24)
+    for number, part in enumerate(update._minibatches(batch, samples, np.random.default_rng(3))):
+        chosen = samples.advantage.flatten()[order[12 * number : 12 * number + 12]]
+        wanted = (chosen - chosen.mean()) / (chosen.std() + 1e-8)  # torch's std is the sample deviation
+        torch.testing.assert_close(part.old.advantage[0], wanted)
+        torch.testing.assert_close(
+            part.old.log_prob[0], samples.log_prob.flatten()[order[12 * number : 12 * number + 12]]
+        )
+    assert number == 1
 
 
 def test_the_value_loss_is_half_the_squared_error():

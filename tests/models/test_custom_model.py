@@ -51,13 +51,13 @@ def write(folder, source, *, replace=("", "")):
     text = textwrap.dedent(source)
     assert replace[0] in text
     (folder / "net.py").write_text(text.replace(*replace) if replace[0] else text)
-    return ModelConfig.model_validate({"file": "net.py", "class": "Net"})
+    return ModelConfig.model_validate({"file": str(folder / "net.py"), "class": "Net"})
 
 
 def build(folder, source=GOOD, *, replace=("", ""), seed=1, **changes):
     config = write(folder, source, replace=replace)
     config = ModelConfig.model_validate({**config.model_dump(by_alias=True, exclude_unset=True), **changes})
-    network = build_network(VECTOR, TWO, config, seed=seed, root=folder)
+    network = build_network(VECTOR, TWO, config, seed=seed)
     check_network(network, VECTOR, TWO)
     return network
 
@@ -158,7 +158,7 @@ def test_the_cause_is_chained_for_debugging(tmp_path):
 def test_a_missing_file_is_refused(tmp_path):
     config = ModelConfig.model_validate({"file": "absent.py", "class": "Net"})
     with pytest.raises(Refused, match=r"absent\.py"):
-        build_network(VECTOR, TWO, config, seed=1, root=tmp_path)
+        build_network(VECTOR, TWO, config, seed=1)
 
 
 def test_the_check_leaves_no_trace(tmp_path):

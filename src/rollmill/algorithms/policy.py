@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from rollmill import nested
 from rollmill.models.network import Network
+from rollmill.models.plain import plain_network
 from rollmill.nested import Nested
 from rollmill.types import Array, Decision
 
@@ -41,50 +42,66 @@ class StochasticPolicy:
         self._size = size
         self._rows = -(-size // ROW_MULTIPLE) * ROW_MULTIPLE
         self._device = next(network.parameters()).device
+        self._plain = plain_network(network, size)
+        self._inputs: _Inputs | None = None
 
     def begin(self, version: int) -> None:
         """Nothing to do: only the weights matter here."""
 
     def noise(self, rng: np.random.Generator, steps: int) -> Array:
-        """One draw for the whole unroll; rows that pad the batch get zeros, so they can't shift the others."""
-        drawn = self.network.distribution.draw_noise(rng, (steps, self._size))
-        return self._padded(drawn, axis=1)
+        """One draw for the whole unroll."""
+        return self.network.distribution.draw_noise(rng, (steps, self._size))
 
     def initial_state(self) -> Nested:
         """The network's initial state for K environments."""
         return nested.map_leaves(lambda leaf: leaf.cpu().numpy(), self.network.initial_state(self._size))
 
-    @torch.inference_mode()
     def act(self, obs: Nested, state: Nested, reset: Array, noise: Array | None) -> Decision:
         """Decide for K environments; without noise, greedily."""
-        output = self.network(
-            nested.map_leaves(self._time_major, obs),
-            nested.map_leaves(self._tensor, state),
-            self._time_major(reset),
-        )
-        distribution, params = self.network.distribution, output.params[0]
+        if self._plain is not None:
+            return Decision(*self._plain.decide(obs, noise), {})
+        if self._inputs is None:
+            self._inputs = _Inputs(obs, state, reset, self._rows, self._device)
+        return self._act_with_torch(*self._inputs.filled(obs, state, reset), noise)
+
+    @torch.inference_mode()
+    def _act_with_torch(self, obs: Nested, state: Nested, reset: torch.Tensor, noise: Array | None) -> Decision:
+        output = self.network(obs, state, reset)
+        distribution, size = self.network.distribution, self._size
+        params = output.params[0, :size]
         if noise is None:
             action = distribution.mode(params)
         else:
             action = distribution.sample(params, torch.from_numpy(noise).to(self._device))
         log_prob = distribution.log_prob(params, action)
-        value = log_prob.new_zeros(log_prob.shape) if output.value is None else output.value[0]
-        return Decision(
-            self._array(action), self._array(log_prob), self._array(value), nested.map_leaves(self._array, output.state)
-        )
+        value = torch.zeros_like(log_prob) if output.value is None else output.value[0, :size]
+        state = nested.map_leaves(lambda leaf: leaf[:size].cpu().numpy(), output.state)
+        return Decision(action.cpu().numpy(), log_prob.cpu().numpy(), value.cpu().numpy(), state)
 
-    def _padded(self, array: Array, axis: int = 0) -> Array:
-        if self._rows == self._size:
-            return array
-        widths = [(0, 0)] * array.ndim
-        widths[axis] = (0, self._rows - self._size)
-        return np.pad(array, widths)
 
-    def _tensor(self, array: Array) -> torch.Tensor:
-        return torch.from_numpy(self._padded(array)).to(self._device)
+class _Inputs:
+    """The network's inputs as tensors that are filled anew for every decision, padded to whole rows."""
 
-    def _time_major(self, array: Array) -> torch.Tensor:
-        return self._tensor(array).unsqueeze(0)
+    def __init__(self, obs: Nested, state: Nested, reset: Array, rows: int, device: torch.device) -> None:
+        self._size, self._device = len(reset), device
+        self._tensors = [
+            nested.map_leaves(lambda leaf: torch.zeros(rows, *leaf.shape[1:], dtype=_torch_dtype(leaf)), tree)
+            for tree in (obs, state, reset)
+        ]
+        self._arrays = [nested.map_leaves(lambda leaf: leaf.numpy(), tree) for tree in self._tensors]
+        observed, remembered, begins = self._tensors
+        self._ready = nested.map_leaves(lambda leaf: leaf.unsqueeze(0), observed), remembered, begins.unsqueeze(0)
 
-    def _array(self, tensor: torch.Tensor) -> Any:
-        return tensor.cpu().numpy()[: self._size]
+    def filled(self, obs: Nested, state: Nested, reset: Array) -> tuple[Nested, Nested, torch.Tensor]:
+        """Observation and reset [1, rows, …] and state [rows, …]."""
+        for target, source in zip(self._arrays, (obs, state, reset), strict=True):
+            nested.assign(target, slice(self._size), source)
+        if self._device.type == "cpu":
+            return self._ready
+        observed, remembered, begins = self._ready
+        moved = [nested.map_leaves(lambda leaf: leaf.to(self._device), tree) for tree in (observed, remembered, begins)]
+        return moved[0], moved[1], moved[2]
+
+
+def _torch_dtype(array: Array) -> torch.dtype:
+    return torch.from_numpy(array[:0]).dtype

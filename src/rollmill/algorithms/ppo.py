@@ -13,6 +13,7 @@ after the epoch in which the KL divergence exceeds `target_kl`; time limits boot
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -89,7 +90,23 @@ class Samples(NamedTuple):
     returns: torch.Tensor
 
 
-DIAGNOSTICS = ("loss/policy", "loss/value", "entropy", "kl", "clip_fraction")
+class Minibatch(NamedTuple):
+    """What one gradient step sees, time-major."""
+
+    obs: Nested
+    state: Nested
+    reset: torch.Tensor | None  # None without memory
+    action: torch.Tensor
+    old: Samples
+
+
+class Terms(NamedTuple):
+    """The parts of the loss of each sample, without gradient; their means are what is logged."""
+
+    surrogate: torch.Tensor
+    value_error: torch.Tensor
+    entropy: torch.Tensor
+    log_ratio: torch.Tensor
 
 
 def ppo_loss(
@@ -99,34 +116,42 @@ def ppo_loss(
     old: Samples,
     config: PPOConfig,
     clip: float | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The objective above and its diagnostics (a vector in the order of DIAGNOSTICS, without gradient)."""
+) -> tuple[torch.Tensor, Terms]:
+    """The objective above, for advantages that are normalised already, and its terms."""
     log_ratio = log_prob - old.log_prob
     ratio = log_ratio.exp()
-    advantage = old.advantage
-    if config.normalise_advantage:
-        deviation, mean = torch.std_mean(advantage)
-        advantage = (advantage - mean) / (deviation + 1e-8)
 
-    surrogate = ratio * advantage
+    surrogate = ratio * old.advantage
     if clip is not None:
-        surrogate = torch.min(surrogate, ratio.clamp(1 - clip, 1 + clip) * advantage)
-    policy_loss = -surrogate.mean()
+        surrogate = torch.min(surrogate, ratio.clamp(1 - clip, 1 + clip) * old.advantage)
 
     error = (value - old.returns).square()
     if config.value_clip is not None:
         bounded = old.value + (value - old.value).clamp(-config.value_clip, config.value_clip)
         error = torch.max(error, (bounded - old.returns).square())
-    value_loss = 0.5 * error.mean()
 
-    mean_entropy = entropy.mean()
-    loss = policy_loss + config.value_coefficient * value_loss - config.entropy_coefficient * mean_entropy
+    each = (0.5 * config.value_coefficient) * error - surrogate - config.entropy_coefficient * entropy
+    return each.mean(), Terms(surrogate.detach(), error.detach(), entropy.detach(), log_ratio.detach())
 
-    with torch.no_grad():
-        kl = (ratio - 1 - log_ratio).mean()  # Schulman's k3 estimator: unbiased and never negative
-        clipped = ((ratio - 1).abs() > clip).float().mean() if clip is not None else kl.new_zeros(())
-        diagnostics = torch.stack((policy_loss.detach(), value_loss.detach(), mean_entropy.detach(), kl, clipped))
-    return loss, diagnostics
+
+def summarise(terms: list[Terms], clip: float | None) -> dict[str, float]:
+    """Means over all samples of the update, in one go: a call per minibatch would cost as much as the loss itself."""
+    surrogate, error, entropy, log_ratio = (
+        torch.cat([t.flatten() for t in column]) for column in zip(*terms, strict=True)
+    )
+    ratio = log_ratio.exp()
+    return {
+        "loss/policy": -float(surrogate.mean()),
+        "loss/value": 0.5 * float(error.mean()),
+        "entropy": float(entropy.mean()),
+        "kl": _kl(log_ratio),
+        "clip_fraction": 0.0 if clip is None else float(((ratio - 1).abs() > clip).float().mean()),
+    }
+
+
+def _kl(log_ratio: torch.Tensor) -> float:
+    """Schulman's k3 estimate of KL(old, new): unbiased and never negative."""
+    return float((log_ratio.exp() - 1 - log_ratio).mean())
 
 
 class PPOUpdate:
@@ -146,26 +171,24 @@ class PPOUpdate:
         self._optimizer.set_rate(rate)
 
         samples, quality = self.prepare(batch)
-        totals: list[torch.Tensor] = []
+        terms: list[Terms] = []
         norms: list[torch.Tensor] = []
         network.train()
         for _ in range(config.epochs):
             for obs, state, reset, action, old in self._minibatches(batch, samples, context.rng):
                 output = network(obs, state, reset)
-                assert output.value is not None
                 log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, action)
-                loss, diagnostics = ppo_loss(log_prob, entropy, output.value, old, config, clip)
+                loss, parts = ppo_loss(log_prob, entropy, output.value, old, config, clip)
                 norms.append(self._optimizer.step(loss))
-                totals.append(diagnostics)
-            if config.target_kl is not None and float(totals[-1][DIAGNOSTICS.index("kl")]) > config.target_kl:
+                terms.append(parts)
+            if config.target_kl is not None and _kl(terms[-1].log_ratio) > config.target_kl:
                 break
         # Statistics move only now: the ratio compares two policies that saw equally normalised observations.
         network.observe(nested.index(batch["obs"], slice(0, -1)))
 
-        means = torch.stack(totals).mean(0).tolist()
         return Update(
             {
-                **dict(zip(DIAGNOSTICS, means, strict=True)),
+                **summarise(terms, clip),
                 "grad_norm": float(torch.stack(norms).mean()),
                 "explained_variance": quality,
                 "learning_rate": rate,
@@ -202,43 +225,43 @@ class PPOUpdate:
             final = network(obs, state, torch.zeros_like(cut[cut]).unsqueeze(0)).value[0]
         return last.cpu().numpy(), final.cpu().numpy()
 
-    def _minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Any:
-        """(obs, state, reset, action, samples) of each minibatch of one epoch, in shuffled order."""
-        if self._network.is_recurrent:
-            return self._sequence_minibatches(batch, samples, rng)
-        return self._step_minibatches(batch, samples, rng)
+    def _minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Iterator[Minibatch]:
+        """One epoch in shuffled order, advantages normalised within each minibatch."""
+        shuffle = self._shuffled_sequences if self._network.is_recurrent else self._shuffled_steps
+        for obs, state, reset, action, old in shuffle(batch, samples, rng):
+            if self._config.normalise_advantage:
+                deviation, mean = torch.std_mean(old.advantage)
+                old = old._replace(advantage=(old.advantage - mean) / (deviation + 1e-8))
+            yield Minibatch(obs, state, reset, action, old)
 
-    def _step_minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Any:
-        """Without memory, single steps are shuffled: T and B become one axis of N."""
+    def _shuffled_steps(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Iterator[Minibatch]:
+        """Without memory, single steps are shuffled: T and B become one axis of N, cut into [1, minibatch]."""
         steps, columns = batch["reward"].shape
-        size = self._config.minibatch
+        count = steps * columns // self._config.minibatch
         order = torch.from_numpy(rng.permutation(steps * columns))
-        obs = nested.map_leaves(lambda leaf: leaf[:-1].flatten(0, 1), batch["obs"])
-        action, old = _flat_shuffled(batch["action"], order), Samples(*(_flat_shuffled(x, order) for x in samples))
-        for start in range(0, len(order), size):
-            rows = slice(start, start + size)
-            chosen = nested.map_leaves(lambda leaf, rows=rows: leaf[order[rows]].unsqueeze(0), obs)
-            yield chosen, {}, None, action[rows].unsqueeze(0), Samples(*(x[rows].unsqueeze(0) for x in old))
 
-    def _sequence_minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Any:
+        def cut(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return field.flatten(0, 1)[order].unsqueeze(0).chunk(count, 1)
+
+        obs = nested.map_leaves(lambda leaf: cut(leaf[:-1]), batch["obs"])
+        actions, olds = cut(batch["action"]), zip(*(cut(field) for field in samples), strict=True)
+        for number, (action, old) in enumerate(zip(actions, olds, strict=True)):
+            yield Minibatch(nested.index(obs, number), {}, None, action, Samples(*old))
+
+    def _shuffled_sequences(
+        self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator
+    ) -> Iterator[Minibatch]:
         """With memory, whole columns are shuffled and the state each began with goes along."""
         steps, columns = batch["reward"].shape
-        size = self._config.minibatch // steps
         order = torch.from_numpy(rng.permutation(columns))
-        obs: Nested = nested.index(batch["obs"], slice(0, -1))
-        for start in range(0, columns, size):
-            chosen = order[start : start + size]
-            yield (
-                nested.map_leaves(lambda leaf, c=chosen: leaf[:, c], obs),
-                nested.map_leaves(lambda leaf, c=chosen: leaf[c], batch["state"]),
+        for chosen in order.chunk(steps * columns // self._config.minibatch):
+            yield Minibatch(
+                nested.index(batch["obs"], (slice(0, -1), chosen)),
+                nested.index(batch["state"], chosen),
                 batch["reset"][:-1, chosen],
                 batch["action"][:, chosen],
-                Samples(*(x[:, chosen] for x in samples)),
+                Samples(*(field[:, chosen] for field in samples)),
             )
-
-
-def _flat_shuffled(tensor: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    return tensor.flatten(0, 1)[order]
 
 
 def fixed_unrolls(config: PPOConfig) -> AssemblerSpec:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 
 from rollmill.algorithms.recipe import OptimizerSettings
@@ -11,24 +13,24 @@ class FlatOptimizer:
     """Adam or RMSprop over one flat buffer that all parameters are views of.
 
     A small network has a dozen small tensors; clipping and stepping them one by one costs more than the arithmetic.
-    Laid out in one buffer, zeroing, the norm, clipping and the step are one operation each, and so is an all-reduce.
+    Laid out in one buffer, zeroing, the norm and the step are one operation each, and so is an all-reduce.
     """
 
     def __init__(self, network: torch.nn.Module, settings: OptimizerSettings) -> None:
         parameters = [p for p in network.parameters() if p.requires_grad]
-        self._flat = torch.nn.Parameter(torch.cat([_dense(p) for p in parameters]))
-        self._gradient = torch.zeros_like(self._flat.data)
-        self._flat.grad = self._gradient
-        self._max_norm = settings.max_grad_norm
+        self._flat = torch.cat([_dense(p) for p in parameters])
+        self._gradient = torch.zeros_like(self._flat)
         offset = 0
         for p in parameters:
-            p.data, p.grad = (_view_like(p, buffer, offset) for buffer in (self._flat.data, self._gradient))
+            p.data, p.grad = (_view_like(p, buffer, offset) for buffer in (self._flat, self._gradient))
             offset += p.numel()
-        self._optimizer = _make(settings, self._flat)
+        self._rate = settings.learning_rate
+        self._max_norm = settings.max_grad_norm
+        self._rule: _Rule = (_RMSprop if settings.kind == "rmsprop" else _Adam)(self._flat, settings.epsilon)
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the following steps."""
-        self._optimizer.param_groups[0]["lr"] = rate
+        self._rate = rate
 
     def step(self, loss: torch.Tensor) -> torch.Tensor:
         """Zero, back-propagate, clip, step; the gradient's norm before clipping."""
@@ -48,10 +50,66 @@ class FlatOptimizer:
 
     def _descend(self) -> torch.Tensor:
         norm: torch.Tensor = torch.linalg.vector_norm(self._gradient)
-        if self._max_norm is not None:
-            self._gradient.mul_((self._max_norm / (norm + 1e-6)).clamp(max=1.0))
-        self._optimizer.step()
+        excess = None if self._max_norm is None else ((norm + 1e-6) / self._max_norm).clamp_(min=1.0)
+        with torch.no_grad():
+            self._rule.step(self._gradient, excess, self._rate)
         return norm
+
+
+class _Rule(Protocol):
+    """How a flat gradient moves a flat parameter."""
+
+    def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
+        """Descend along `gradient / excess`; `excess` is by how much its norm is too large, at least 1."""
+
+
+class _Adam:
+    """Kingma & Ba 2015, as the fused kernel, called directly: torch.optim's wrapper costs three times the kernel.
+
+    The kernel divides the gradient by a scale (meant for mixed precision), which clips it without another pass.
+    """
+
+    def __init__(self, flat: torch.Tensor, epsilon: float) -> None:
+        self._flat, self._epsilon = flat, epsilon
+        self._mean, self._square = torch.zeros_like(flat), torch.zeros_like(flat)
+        self._count = torch.zeros((), device=flat.device)
+        self._never = torch.zeros((), device=flat.device)  # "an infinity was found": we look for those elsewhere
+
+    def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
+        self._count += 1
+        torch._fused_adam_(
+            [self._flat],
+            [gradient],
+            [self._mean],
+            [self._square],
+            [],
+            [self._count],
+            lr=rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            amsgrad=False,
+            maximize=False,
+            grad_scale=excess,
+            found_inf=None if excess is None else self._never,
+        )
+
+
+class _RMSprop:
+    """Tieleman & Hinton 2012, with torch's placement of epsilon."""
+
+    DECAY = 0.99
+
+    def __init__(self, flat: torch.Tensor, epsilon: float) -> None:
+        self._flat, self._epsilon = flat, epsilon
+        self._square = torch.zeros_like(flat)
+
+    def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
+        if excess is not None:
+            gradient /= excess
+        self._square.mul_(self.DECAY).addcmul_(gradient, gradient, value=1 - self.DECAY)
+        self._flat.addcdiv_(gradient, self._square.sqrt().add_(self._epsilon), value=-rate)
 
 
 def _dense(parameter: torch.nn.Parameter) -> torch.Tensor:
@@ -63,9 +121,3 @@ def _dense(parameter: torch.nn.Parameter) -> torch.Tensor:
 def _view_like(parameter: torch.nn.Parameter, buffer: torch.Tensor, offset: int) -> torch.Tensor:
     """The part of `buffer` at `offset` with the shape and strides of `parameter`."""
     return buffer.as_strided(parameter.shape, parameter.stride(), offset)
-
-
-def _make(settings: OptimizerSettings, flat: torch.nn.Parameter) -> torch.optim.Optimizer:
-    if settings.kind == "rmsprop":
-        return torch.optim.RMSprop([flat], lr=settings.learning_rate, eps=settings.epsilon, alpha=0.99)
-    return torch.optim.Adam([flat], lr=settings.learning_rate, eps=settings.epsilon, fused=True)

@@ -55,13 +55,11 @@ class CustomEncoder(Encoder):
         return Encoding(flat, flat, state)
 
 
-def build_custom(
-    observation_space: gym.Space[Any], action_space: gym.Space[Any], config: ModelConfig, root: Path | None
-) -> CustomEncoder:
+def build_custom(observation_space: gym.Space[Any], action_space: gym.Space[Any], config: ModelConfig) -> CustomEncoder:
     """Load, construct and try the user's model; whatever doesn't fit is refused."""
     setting = config.setting
     if config.file is not None:
-        factory = load_object(f"{(root or Path()) / config.file}:{config.class_}", "model.file")
+        factory = load_object(f"{config.file}:{config.class_}", "model.file")
     else:
         factory = load_object(str(config.module), "model.module")
     module = guarded(setting, "the constructor", lambda: factory(observation_space, action_space, **config.args))

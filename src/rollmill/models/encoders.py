@@ -92,6 +92,8 @@ class SeparateEncoder(Encoder):
 class TwinEncoder(Encoder):
     """Separate MLPs for policy and value, computed together."""
 
+    twin: TwinMLP
+
     def __init__(self, space: gym.Space[Any], config: ModelConfig) -> None:
         super().__init__()
         reader = row_input(space, "observation")

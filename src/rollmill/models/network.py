@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -83,17 +82,15 @@ def build_network(
     seed: int,
     with_value: bool = True,
     zero_last_layer: bool = False,
-    root: Path | None = None,
 ) -> Network:
     """The freshly initialised network; all its randomness comes from `seed`.
 
-    `zero_last_layer` is the algorithm's wish, which the config may overrule; `root` is the folder that a custom
-    model's file is relative to.
+    `zero_last_layer` is the algorithm's wish, which the config may overrule.
     """
     distribution = distribution_for(action_space)
     with initialise.reproducible(seed):
         if config.is_custom:
-            encoder: Encoder = build_custom(observation_space, action_space, config, root)
+            encoder: Encoder = build_custom(observation_space, action_space, config)
         else:
             encoder = build_encoder(observation_space, config, with_value=with_value)
         network = Network(
@@ -115,7 +112,7 @@ def build_network(
 
 
 def _shorten_lookups(network: Network) -> None:
-    """Make parts and parameters plain attributes too: a decision for 8 environments then takes a quarter less time.
+    """Make parts and parameters plain attributes too: a decision for 8 environments takes a fifth less time.
 
     Torch finds them only by a fallback after an ordinary look-up has failed. Moving, loading and copying a module keep
     its parameters in place, so both ways lead to the same tensor; buffers are replaced when moved and are left alone.

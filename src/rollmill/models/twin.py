@@ -1,8 +1,8 @@
 """Two MLPs of equal widths, one for the policy and one for the value, computed together.
 
 At the sizes of control tasks (64 units, a minibatch of 256) a step costs as much in calls as in arithmetic. Stacking
-both networks' weights halves the calls: forward and backward take 12–18 % less time than two MLPs one after the
-other, a decision for 8 environments 18 % less, and the optimiser has fewer tensors to visit.
+both networks' weights halves the calls: on one thread forward and backward take 10–21 % less time than two MLPs one
+after the other, a decision for 8 environments 15–23 % less, and the optimiser has fewer tensors to visit.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class TwinLinear(nn.Module):
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
+        self.inputs, self.outputs = inputs, outputs
         # [in, out], the transpose of nn.Linear's: then the product takes the weight as it lies in memory
         self.weight = nn.Parameter(torch.empty(2, inputs, outputs))
         self.bias = nn.Parameter(torch.empty(2, 1, outputs))
@@ -43,11 +44,15 @@ class TwinMLP(nn.Module):
         widths = (inputs, *hidden)
         self.out_features = widths[-1]
         self.layers = nn.ModuleList(TwinLinear(*pair) for pair in pairwise(widths))
-        self._activation = ACTIVATIONS[activation]
+        self.activation = ACTIVATIONS[activation]
+
+    def linears(self) -> list[TwinLinear]:
+        """The layers in order."""
+        return [layer for layer in self.layers if isinstance(layer, TwinLinear)]
 
     def forward(self, x: Tensor) -> Tensor:
         """Features of the policy (row 0) and of the value (row 1)."""
         x = x.expand(2, -1, -1)
         for layer in self.layers:
-            x = self._activation(layer(x))
+            x = self.activation(layer(x))
         return x
