@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bystanders import QUIET_CORES
 from benchmarks.machine import ROOT
 from benchmarks.workloads import PEERS, WORKLOADS, Workload
 
@@ -62,7 +63,7 @@ def rows(record: Record) -> list[tuple[str, ...]]:
             _cell(entry["speedup"], entry["pairs"], suffix=" ×"),
             f"≥ {entry['goal']} ×" if entry["goal"] else "–",
             _range(entry["calibration_ms"]),
-            _range(entry["other_cores"]),
+            _range(entry["other_cores"]) + (" (disturbed)" if entry["other_cores"]["max"] >= QUIET_CORES else ""),
         )
         for entry in record["summary"]
     ]

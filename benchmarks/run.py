@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import os
 import shlex
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
-from benchmarks.bystanders import Bystanders
-from benchmarks.calibration import calibrate
-from benchmarks.machine import ROOT, describe_commit, describe_machine, package_versions
+from benchmarks.machine import describe_commit, describe_machine, package_versions
+from benchmarks.runner import Runner
 from benchmarks.venvs import SetUpFailed, set_up
-from benchmarks.workloads import PEERS, WORKLOADS, Peer, Workload
+from benchmarks.workloads import PEERS, WORKLOADS, Workload
 
-START_UP = 600.0  # seconds that a run may take beyond its measurement, or to solve its task
 QUICK = {"rounds": 1, "seconds": 3.0}
-CONTROLLED = ("OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "MALLOC_", "PYTHONPATH", "PYTHONWARNINGS")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -36,6 +30,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(PEERS), help=f"comma-separated, of {', '.join(PEERS)}")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of runs per peer; the round is the seed")
     parser.add_argument("--seconds", type=float, default=20.0, help="length of each throughput measurement")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="seconds to wait, and to repeat a run, while others use the machine"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of 3 s; kept apart in results/quick")
     arguments = parser.parse_args()
     arguments.peers = arguments.peers.split(",")
@@ -75,13 +72,14 @@ def measure(
 ) -> report.Record:
     """All rounds of one workload: ours, peer, ours, next peer, …"""
     print(f"\n{workload.name}: {workload.title}", flush=True)
+    runner = Runner(arguments.seconds, arguments.patience)
     peers = [PEERS[name] for name in pythons if name in workload.goals]
     load, pairs = os.getloadavg()[0], []
     for round_number in range(1, arguments.rounds + 1):
         for peer in peers:
             pair: dict[str, Any] = {"round": round_number, "peer": peer.name, "seed": round_number}
-            pair["ours"] = run_ours(workload, arguments.seconds, round_number)
-            pair["theirs"] = run_peer(workload, peer, pythons[peer.name], arguments.seconds, round_number)
+            pair["ours"] = runner.run_ours(workload, round_number)
+            pair["theirs"] = runner.run_peer(workload, peer, pythons[peer.name], round_number)
             pairs.append(pair)
     return {
         "workload": workload.name,
@@ -97,53 +95,6 @@ def measure(
         "skipped": {name: reason for name, reason in skipped.items() if name in workload.goals},
         "summary": report.summarise(workload, pairs),
         "pairs": pairs,
-    }
-
-
-def run_ours(workload: Workload, seconds: float, seed: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.ours", workload.name]
-    return run_side("ours", workload, command, {}, seconds, seed)
-
-
-def run_peer(workload: Workload, peer: Peer, python: Path, seconds: float, seed: int) -> dict[str, Any]:
-    command = [str(python), "-m", f"benchmarks.peers.{peer.folder}.{workload.module}"]
-    return run_side(peer.name, workload, command, peer.environment, seconds, seed)
-
-
-def run_side(
-    name: str, workload: Workload, command: list[str], environment: dict[str, str], seconds: float, seed: int
-) -> dict[str, Any]:
-    """One run between two calibrations; a run that fails has no value and its reason is printed."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(CONTROLLED)}
-    before, bystanders, start = calibrate(), Bystanders(), time.perf_counter()
-    try:
-        process = subprocess.run(
-            [*command, "--seconds", str(seconds), "--seed", str(seed)],
-            cwd=ROOT,
-            env={**inherited, **environment},
-            capture_output=True,
-            text=True,
-            timeout=seconds + START_UP,
-            check=False,
-        )
-        output = process.stdout
-        failure = (process.stderr or "no output") if process.returncode or not output else None
-    except subprocess.TimeoutExpired:
-        output, failure = "", f"no result within {seconds + START_UP:.0f} s"
-    wall, others = time.perf_counter() - start, bystanders.cores()
-    result = json.loads(output.splitlines()[-1]) if failure is None else {}
-    value, after = result.get(workload.metric), calibrate()
-    figure = f"{value:10.1f} {workload.unit}" if value else "no value"
-    conditions = f"calibration {before:.0f} → {after:.0f} ms, others took {others:.2f} cores"
-    print(f"  seed {seed}  {name:12} {figure:20} {conditions}", flush=True)
-    if failure:
-        print("    " + "\n    ".join(failure.strip().splitlines()[-5:]), flush=True)
-    return {
-        "value": value,
-        "calibration_ms": [round(before, 1), round(after, 1)],
-        "other_cores": round(others, 3),
-        "wall_seconds": round(wall, 2),
-        **result,
     }
 
 

@@ -47,11 +47,16 @@ RECURRENT = """
 """
 
 
+@pytest.fixture(autouse=True)
+def in_the_folder_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
 def write(folder, source, *, replace=("", "")):
     text = textwrap.dedent(source)
     assert replace[0] in text
     (folder / "net.py").write_text(text.replace(*replace) if replace[0] else text)
-    return ModelConfig.model_validate({"file": str(folder / "net.py"), "class": "Net"})
+    return ModelConfig.model_validate({"file": "net.py", "class": "Net"})
 
 
 def build(folder, source=GOOD, *, replace=("", ""), seed=1, **changes):

@@ -183,7 +183,7 @@ def test_all_four_together_make_the_unroll_of_the_fused_actor(plan):
     wanted = fused.unrolls.receiver(0).take().arrays
     spy = bench.unrolls.receiver(0)
     while not bench.unrolls.ready[0]:
-        assert any([part.work() for part in parts[1:]]) or parts[0].work()
+        assert sum(part.work() for part in parts[1:]) or parts[0].work()
     unroll = spy.take().arrays
     for (path, ours), (_, theirs) in zip(nested.leaves(unroll), nested.leaves(wanted), strict=True):
         if path != "seconds":

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from rollmill import nested
 from rollmill.algorithms.recipe import UpdateContext, UpdateRule
 from rollmill.config import Config
 from rollmill.errors import Detected
+from rollmill.learners.finite import refuse_nonfinite
 from rollmill.learners.scores import Scores
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.models.network import Network
@@ -121,7 +120,7 @@ class Learner:
         self._stopwatch.learning()
         tickets, batch = self.store.sample()
         parts = batch if isinstance(batch, list) else [batch]
-        self._refuse_nonfinite(parts, tickets)
+        refuse_nonfinite(parts, tickets, self._sequence + 1)
         steps = sum(int(part["valid"].sum()) for part in parts)
         context = UpdateContext(
             generator(self._root_seed, "minibatch", self._sequence), min(self._env_steps / self._target_steps, 1.0)
@@ -153,19 +152,3 @@ class Learner:
             assert lease is not None, "a ticket port holds the one ticket that is out"
             lease.arrays["ticket"][:] = Ticket(actor, self._sequence, self._sequence)
             port.commit(lease)
-
-    def _refuse_nonfinite(self, parts: list[dict[str, Any]], tickets: list[Ticket]) -> None:
-        """Stop at a NaN or infinity that an environment gave, naming the place."""
-        for number, part in enumerate(parts):
-            fields = [("reward", part["reward"])]
-            fields += [(f"observation {path}".strip(), leaf) for path, leaf in nested.leaves(part["obs"])]
-            for what, leaf in fields:
-                if leaf.is_floating_point() and not bool(leaf.isfinite().all()):
-                    row, column = (int(n) for n in (~leaf.isfinite()).nonzero()[0][:2])
-                    per_actor = leaf.shape[1] // (len(tickets) // len(parts))
-                    ticket = tickets[number + column // per_actor]
-                    raise Detected(
-                        f"update {self._sequence + 1}: {what} of environment {column % per_actor} "
-                        f"in group {ticket.actor} is not finite at step {row} of unroll {ticket.sequence}; "
-                        "mend the environment"
-                    )

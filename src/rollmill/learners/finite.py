@@ -1,0 +1,36 @@
+"""The detector of numbers that are none: a NaN or infinity that an environment gave, with the place it came from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollmill import nested
+from rollmill.errors import Detected
+from rollmill.types import Ticket
+
+
+def refuse_nonfinite(parts: list[dict[str, Any]], tickets: list[Ticket], update: int) -> None:
+    """Stop at the first number that is not finite; `parts` is the batch, or its unrolls one by one."""
+    per_part = len(tickets) // len(parts)
+    for number, part in enumerate(parts):
+        columns = part["reward"].shape[1] // per_part
+        for what, leaf in _suspects(part):
+            if not leaf.is_floating_point() or bool(leaf.isfinite().all()):
+                continue
+            first = (~leaf.isfinite()).nonzero()[0].tolist()
+            if what.startswith("final"):  # one row for every ended episode, in row-major order
+                first = (part["terminated"] | part["truncated"]).nonzero()[first[0]].tolist()
+            step, column = first[:2]
+            ticket = tickets[number * per_part + column // columns]
+            raise Detected(
+                f"update {update}: {what} of environment {column % columns} in group {ticket.actor} is not finite "
+                f"at step {step} of unroll {ticket.sequence}; mend the environment"
+            )
+
+
+def _suspects(part: dict[str, Any]) -> list[tuple[str, Any]]:
+    found = [("reward", part["reward"])]
+    for field, name in (("obs", "observation"), ("final_obs", "final observation")):
+        if field in part:
+            found += [(f"{name} {path}".strip(), leaf) for path, leaf in nested.leaves(part[field])]
+    return found

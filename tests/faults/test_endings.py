@@ -1,0 +1,141 @@
+"""However a run ends, it says so with its exit code, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import gone
+
+import rollmill
+
+PROCESSES = ("runtime.kind=processes", "runtime.workers=2")
+KINDS = [pytest.param((), id="serial"), pytest.param(PROCESSES, id="processes")]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("runtime", KINDS)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_is_loadable(train, runtime, number, code):
+    training = train(*runtime)
+    training.wait_for_updates()
+    family = training.family()
+    assert len(family) == (4 if runtime else 1)
+    os.kill(training.process.pid, number)
+    assert training.finish()[0] == code
+    assert not gone(family)
+    assert training.summary["status"] == "interrupted"
+    assert training.summary["updates"] >= 3
+    assert rollmill.load(training.run)([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+
+
+@pytest.mark.parametrize("victim", ["main", "nursery", "worker"])
+def test_killing_any_process_leaves_nothing(train, victim):
+    training = train(*PROCESSES)
+    training.wait_for_updates()
+    family = training.family()
+    main, nursery, *workers = sorted(family, key=lambda p: (len(p.parents()), p.pid))
+    {"main": main, "nursery": nursery, "worker": workers[0]}[victim].kill()
+    killed = time.monotonic()
+    code, _, err = training.finish(timeout=20)
+    assert not gone(family), "processes outlived the run by 2 s"
+    if victim == "main":
+        assert code == -signal.SIGKILL
+    else:
+        assert time.monotonic() - killed < 15
+        assert code == 1
+        assert "killed by SIGKILL" in err
+        assert training.summary["status"] == "failed"
+        assert (training.run / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize("runtime", KINDS)
+def test_an_environment_that_raises_ends_the_run_with_its_own_traceback(train, runtime):
+    env = {"id": "faulty.py:Faulty", "args": {"fault": "raise"}, "groups": 4, "group_size": 2}
+    training = train(*runtime, config={"env": env})
+    code, _, err = training.finish()
+    assert code == 1
+    last = err.strip().splitlines()[-1]
+    assert "the simulator is out of order" in last
+    assert "environment" in last
+    assert "raised in step()" in last
+    if runtime:
+        assert err.index('raise RuntimeError("the simulator') < err.index("rollmill:"), (
+            "the child's traceback comes first"
+        )
+        assert err.count("Traceback") <= 2, "shown once (with its cause)"
+    assert training.summary["status"] == "failed"
+
+
+def test_an_environment_that_exits_is_noticed(train):
+    env = {"id": "faulty.py:Faulty", "args": {"fault": "exit"}, "groups": 4, "group_size": 2}
+    code, _, err = train(*PROCESSES, config={"env": env}).finish()
+    assert code == 1
+    assert "ended by itself with exit code 7" in err
+
+
+def test_a_hung_environment_is_no_silent_stall(train):
+    env = {"id": "faulty.py:Faulty", "args": {"fault": "hang"}, "groups": 4, "group_size": 2}
+    training = train(*PROCESSES, "runtime.stall_seconds=3", config={"env": env})
+    code, _, err = training.finish(timeout=60)
+    assert code == 1
+    assert "no unroll for 3 s from actors [" in err
+    assert "runtime.stall_seconds" in err
+
+
+@pytest.mark.parametrize(
+    ("runtime", "after", "place"),
+    [
+        # unrolls have 16 steps: step 290 is the second of unroll 18, and what it led to is seen in the row after it
+        ((), 290, "observation of environment 0 in group 0 is not finite at step 2 of unroll 18"),
+        # episodes have 20 steps: step 300 is the last of one, the twelfth of unroll 18; its observation is a final one
+        (PROCESSES, 300, "final observation of environment 0 in group 0 is not finite at step 11 of unroll 18"),
+    ],
+)
+def test_a_nan_during_training_is_code_3_and_names_the_place(train, runtime, after, place):
+    env = {"id": "faulty.py:Faulty", "args": {"fault": "nan", "after": after}, "groups": 4, "group_size": 2}
+    training = train(*runtime, config={"env": env})
+    code, _, err = training.finish()
+    assert code == 3
+    assert place in err
+    assert len(err.strip().splitlines()) == 1
+    assert training.summary["status"] == "detected"
+
+
+def test_a_second_interrupt_ends_at_once(train):
+    env = {"id": "faulty.py:Faulty", "args": {"fault": "hang"}, "groups": 4, "group_size": 2}
+    training = train(config={"env": env})  # serial: the hung step itself must be interrupted
+    training.wait_for_updates(18)
+    time.sleep(1)
+    os.kill(training.process.pid, signal.SIGINT)
+    time.sleep(0.5)
+    assert training.process.poll() is None, "the first one waits for the running piece of work"
+    os.kill(training.process.pid, signal.SIGINT)
+    assert training.finish(timeout=10)[0] == 130
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(train):
+    steps = "train.steps=8192"
+    both = [train(*PROCESSES, steps, run="a"), train(*PROCESSES, steps, run="b")]
+    alone = train(steps, run="c")
+    assert [training.finish(timeout=120)[0] for training in (*both, alone)] == [0, 0, 0]
+    assert len({training.summary["parameters_sha256"] for training in (*both, alone)}) == 1
+
+
+def test_nothing_is_written_outside_the_run_folder_and_tmpdir(train, tmp_path, monkeypatch):
+    home, temporary = tmp_path / "home", tmp_path / "tmp"
+    home.mkdir()
+    temporary.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR"):
+        monkeypatch.delenv(name, raising=False)
+    training = train(*PROCESSES, "train.steps=1024")
+    assert training.finish()[0] == 0
+    assert (training.run / "curve.png").exists()
+    assert list(home.rglob("*")) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["faulty.py", "home", "run", "run.yaml", "tmp"]
