@@ -1,0 +1,111 @@
+"""Agents learn what they should, and those that can't, don't: thresholds beside negative controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rollmill.experiment import Experiment, load_config
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False}
+PROBE = {
+    "env": {"id": "probe/identity", "group_size": 16},
+    "model": {"hidden": [32]},
+    "algorithm": {"name": "ppo", "unroll": 32, "minibatch": 128, "learning_rate": 3e-3, "gamma": 0.9},
+    "train": {"steps": 20_000},
+}
+
+pytestmark = pytest.mark.slow
+
+
+def learned(tmp_path, source, **overrides):
+    """(mean return of the last 100 episodes, greedy return, random return)."""
+    changes = {key.replace("__", "."): value for key, value in overrides.items()}
+    experiment = Experiment(load_config(source, QUIET | changes), tmp_path / "run")
+    for _ in experiment.run():
+        pass
+    returns = experiment.summary["returns"]
+    return returns["mean_100"], returns["greedy"], experiment.summary["random_baseline"]["return"]
+
+
+def test_identity_is_learned(tmp_path):
+    # 10 steps with one right answer of 4: random gets 2.5, perfect 10
+    sampled, greedy, random = learned(tmp_path, PROBE)
+    assert random == pytest.approx(2.5, abs=1)
+    assert sampled > 9
+    assert greedy == 10
+
+
+def test_without_a_learning_rate_identity_is_not_learned(tmp_path):
+    sampled, greedy, _ = learned(tmp_path, PROBE, algorithm__learning_rate=1e-9)
+    assert sampled < 4
+    assert greedy < 8
+
+
+def test_a_delayed_reward_is_credited_to_the_first_action(tmp_path):
+    assert learned(tmp_path, PROBE, env__id="probe/delayed-reward", algorithm__gamma=0.99)[0] > 0.9
+
+
+def test_without_a_future_a_delayed_reward_is_not_learned(tmp_path):
+    # gamma = 0 sees only the immediate reward, which is always zero for the action that matters
+    sampled, _, random = learned(tmp_path, PROBE, env__id="probe/delayed-reward", algorithm__gamma=0.0)
+    assert sampled < random + 0.25
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_a_recurrent_agent_remembers_the_cue(tmp_path, memory):
+    sampled, greedy, _ = learned(tmp_path, CONFIGS / "ppo" / "memory_cue.yaml", model__memory=memory)
+    assert sampled > 0.9
+    assert greedy > 0.95
+
+
+def test_a_feed_forward_agent_can_not(tmp_path):
+    changes = {"model": {"hidden": [32]}, "train.steps": 30_000}
+    sampled, greedy, _ = learned(tmp_path, CONFIGS / "ppo" / "memory_cue.yaml", **changes)
+    assert abs(sampled) < 0.4  # ±1 with equal chance: the mean of 100 has a deviation of 0.1
+    assert abs(greedy) < 0.8  # and that of 20 one of 0.22
+
+
+def test_every_part_of_a_multi_discrete_action_is_learned(tmp_path):
+    sampled, greedy, random = learned(tmp_path, PROBE, env__id="probe/multi-identity", train__steps=40_000)
+    assert greedy > 0.95 * 10
+    assert sampled > 0.85 * 10
+    assert random < 0.6 * 10
+
+
+def test_a_dict_observation_is_read(tmp_path):
+    sampled, greedy, random = learned(tmp_path, PROBE, env__id="probe/dict", train__steps=40_000)
+    assert greedy > 9
+    assert random < 7
+
+
+def test_a_continuous_action_is_learned(tmp_path):
+    # reward -(a - obs)² per step; a policy that ignores the observation loses 1/3 per step on uniform targets
+    sampled, greedy, random = learned(
+        tmp_path, PROBE, env__id="probe/continuous", algorithm__entropy_coefficient=0.0, train__steps=60_000
+    )
+    assert greedy > -0.3
+    assert random < -4
+
+
+def test_cartpole_is_solved_by_ppo(tmp_path):
+    sampled, greedy, random = learned(tmp_path, CONFIGS / "ppo" / "cartpole.yaml")
+    assert greedy >= 475
+    assert sampled >= 475
+    assert random < 60
+
+
+def test_cartpole_is_learned_by_a2c(tmp_path):
+    assert learned(tmp_path, CONFIGS / "a2c" / "cartpole.yaml")[0] > 200
+
+
+def test_cartpole_is_learned_by_vpg(tmp_path):
+    assert learned(tmp_path, CONFIGS / "vpg" / "cartpole.yaml")[0] > 200
+
+
+def test_pendulum_is_swung_up(tmp_path):
+    sampled, greedy, random = learned(tmp_path, CONFIGS / "ppo" / "pendulum.yaml")
+    assert random < -900
+    assert greedy > -350
