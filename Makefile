@@ -17,10 +17,10 @@ train: setup  ## the main job: train PPO on CartPole and show the result
 	$(BIN)/rollmill show $(RUN)
 
 test: setup  ## every test that takes minutes at most
-	$(BIN)/pytest -m "not prove"
+	$(BIN)/pytest -n 2 -m "not prove"
 
 check: setup lint type  ## format, lint, types, fast tests: at most four minutes
-	$(BIN)/pytest -m "not prove and not slow"
+	$(BIN)/pytest -n 2 -m "not prove and not slow"
 
 prove: setup  ## the long proofs; what they print is committed under docs/
 	$(BIN)/pytest -m prove -s

@@ -41,10 +41,12 @@ class Runner:
         """The first run that nobody disturbed, or the last before patience ended."""
         command = [*command, "--seconds", str(self.seconds), "--seed", str(seed)]
         deadline = time.perf_counter() + self.patience
+        attempt = 0
         while True:
+            attempt += 1
             wait_for_quiet(deadline)
             run = self._run_once(command, environment)
-            run["value"] = run.get(workload.metric)
+            run |= {"value": run.get(workload.metric), "attempt": attempt}
             _print(run, name, workload, seed)
             if run["other_cores"] < QUIET_CORES or time.perf_counter() > deadline:
                 return run

@@ -21,6 +21,8 @@ class WorkerFailed(RollmillError):
     def __init__(self, message: str, child_traceback: str = "") -> None:
         super().__init__(message)
         self.child_traceback = child_traceback
+        if child_traceback:
+            self.add_note(child_traceback.rstrip())  # so that Python's own traceback shows it too
 
 
 class Stalled(RollmillError):

@@ -94,7 +94,7 @@ class Experiment:
 
     def run(self) -> Iterator[Event]:
         """Train, yielding every event after it was handed to the observers; the run folder is complete at the end."""
-        tune_allocator()
+        keeps_blocks = tune_allocator()
         blueprint = draw_blueprint(self.config)
         graph = draw_graph(blueprint)
         name = f"{self.config.algorithm.name}-{self.config.env.id}-seed{self.config.seed}"
@@ -110,13 +110,15 @@ class Experiment:
         self._runtime = runtime
         with Dispatcher(observers) as dispatcher, self._signals_stop():
             try:
-                for event in self._events(runtime, blueprint):
+                for event in self._events(runtime, blueprint, keeps_blocks):
                     dispatcher.publish(event)
                     yield event
             finally:
                 runtime.close()
 
-    def _events(self, runtime: SerialRuntime | ProcessRuntime, blueprint: Blueprint) -> Iterator[Event]:
+    def _events(
+        self, runtime: SerialRuntime | ProcessRuntime, blueprint: Blueprint, keeps_blocks: bool
+    ) -> Iterator[Event]:
         failure: RollmillError | None = None
         observe = self.config.observe
         runtime.start()
@@ -130,7 +132,8 @@ class Experiment:
         try:
             title = f"{self.config.algorithm.name} on {self.config.env.id}"
             start = Progress(target_steps=self.config.train.steps)
-            yield RunStarted(start, title, runtime.plan(), baseline.mean, len(baseline.returns))
+            allocator = "allocator: " + ("keeps large blocks" if keeps_blocks else "as it is (no mallopt here)")
+            yield RunStarted(start, title, (*runtime.plan(), allocator), baseline.mean, len(baseline.returns))
             if not self._is_stopping:
                 yield from runtime.run()
         except RollmillError as error:

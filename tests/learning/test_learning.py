@@ -76,14 +76,14 @@ def test_every_part_of_a_multi_discrete_action_is_learned(tmp_path):
 
 
 def test_a_dict_observation_is_read(tmp_path):
-    sampled, greedy, random = learned(tmp_path, PROBE, env__id="probe/dict", train__steps=40_000)
+    _sampled, greedy, random = learned(tmp_path, PROBE, env__id="probe/dict", train__steps=40_000)
     assert greedy > 9
     assert random < 7
 
 
 def test_a_continuous_action_is_learned(tmp_path):
     # reward -(a - obs)² per step; a policy that ignores the observation loses 1/3 per step on uniform targets
-    sampled, greedy, random = learned(
+    _sampled, greedy, random = learned(
         tmp_path, PROBE, env__id="probe/continuous", algorithm__entropy_coefficient=0.0, train__steps=60_000
     )
     assert greedy > -0.3
@@ -106,6 +106,6 @@ def test_cartpole_is_learned_by_vpg(tmp_path):
 
 
 def test_pendulum_is_swung_up(tmp_path):
-    sampled, greedy, random = learned(tmp_path, CONFIGS / "ppo" / "pendulum.yaml")
+    _sampled, greedy, random = learned(tmp_path, CONFIGS / "ppo" / "pendulum.yaml")
     assert random < -900
     assert greedy > -350

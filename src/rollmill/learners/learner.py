@@ -82,7 +82,7 @@ class Learner:
             self._publish()
             return True
         progressed = False
-        while not self.done and (lease := self._unrolls.take()) is not None:
+        while self.store.may_insert() and (lease := self._unrolls.take()) is not None:
             self._stopwatch.collected(*lease.arrays["seconds"].tolist())
             self.store.insert(lease)
             progressed = True
@@ -140,7 +140,17 @@ class Learner:
         progress = self.progress()
         if ended.returns:
             self.events.append(EpisodesEnded(progress, *ended))
-        self.events.append(Updated(progress, self._sequence, {**report.metrics, **times}))
+        self.events.append(Updated(progress, self._sequence, {**report.metrics, **times, **self._port_metrics()}))
+
+    def _port_metrics(self) -> dict[str, float]:
+        """How the links of the learner fare: most unrolls waiting at once, looks in vain, refusals and drops so far."""
+        taken, given = self._unrolls.counters, [port.counters for port in self._tickets]
+        return {
+            "port/unrolls_depth": float(taken.depth_peak),
+            "port/unrolls_waits": float(taken.waited),
+            "port/tickets_refused": float(sum(counters.refused for counters in given)),
+            "port/drops": float(sum(counters.dropped for counters in (taken, *given))),
+        }
 
     def _publish(self) -> None:
         """Publish the weights, then the tickets that name them: whoever holds a ticket finds its version."""

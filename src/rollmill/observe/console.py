@@ -43,7 +43,7 @@ class ConsoleObserver:
         elif isinstance(event, Said) and event.level in ("warning", "error"):
             self._display.say([f"{event.level}: {event.component}: {event.text}"])
         elif isinstance(event, ComponentFailed):
-            self._display.say([*event.traceback.rstrip().splitlines(), f"error: {event.component}: {event.message}"])
+            self._display.say([f"error: {event.component}: {event.message}"])  # whoever catches it shows the traceback
         elif isinstance(event, Stopped):
             self._stopped = event
             self._scene = replace(self._scene, progress=event.progress)
