@@ -1,4 +1,6 @@
 # make train and make test work on a fresh machine; nothing else is needed.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
 RUN ?= runs/cartpole-$(shell date +%Y%m%d-%H%M%S)
@@ -23,7 +25,7 @@ check: setup lint type  ## format, lint, types, fast tests: at most four minutes
 	$(BIN)/pytest -n 2 -m "not prove and not slow"
 
 prove: setup  ## the long proofs; what they print is committed under docs/
-	$(BIN)/pytest -m prove -s
+	$(BIN)/pytest -m prove -s -q --durations=0 -p no:cacheprovider | tee docs/prove.txt
 
 bench: setup  ## ours and the peers in turn, each peer in its own venv
 	$(BIN)/python benchmarks/run.py

@@ -68,7 +68,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argument_parser()
     parser.add_argument("workload", choices=["cartpole", "cartpole-solve", "pong"])
     parser.add_argument("overrides", nargs="*", help="key=value, after the workload's own settings")
-    return parser.parse_args()
+    return parser.parse_intermixed_args()
 
 
 def main() -> None:
@@ -78,8 +78,8 @@ def main() -> None:
         "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
         "pong": ("configs/ppo/pong.yaml", PONG),
     }[arguments.workload]
-    given = dict(text.split("=", 1) for text in [*settings, f"seed={arguments.seed}", *arguments.overrides])
-    config = load_config(file, [f"{key}={value}" for key, value in given.items()])
+    overrides = [*settings, f"seed={arguments.seed}", *arguments.overrides]
+    config = load_config(file, list({text.partition("=")[0]: text for text in overrides}.values()))  # the last one wins
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(config, run=Path(folder) / "run")
         if arguments.workload == "cartpole-solve":

@@ -15,7 +15,7 @@ from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
 from rollmill.algorithms.registry import RECIPES
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.config_file import Loaded
-from rollmill.errors import Detected, RollmillError
+from rollmill.errors import Detected
 from rollmill.models.weights import parameters_sha256, weights_of
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.events import Event, Progress, RunStarted, Stopped
@@ -119,7 +119,7 @@ class Experiment:
     def _events(
         self, runtime: SerialRuntime | ProcessRuntime, blueprint: Blueprint, keeps_blocks: bool
     ) -> Iterator[Event]:
-        failure: RollmillError | None = None
+        failure: Exception | None = None
         observe = self.config.observe
         runtime.start()
         baseline = play_randomly(
@@ -136,8 +136,11 @@ class Experiment:
             yield RunStarted(start, title, (*runtime.plan(), allocator), baseline.mean, len(baseline.returns))
             if not self._is_stopping:
                 yield from runtime.run()
-        except RollmillError as error:
-            failure = error
+        except Exception as error:
+            failure = error  # told below, when everything that can be kept is kept
+        except GeneratorExit:  # the caller has seen enough
+            self.folder.save_weights(weights_of(runtime.learner.network))
+            raise
         progress = runtime.learner.progress()
         runtime.close()
         self.folder.save_weights(weights_of(runtime.learner.network))
@@ -153,7 +156,7 @@ class Experiment:
         if failure is not None:
             raise failure
 
-    def _verdict(self, failure: RollmillError | None) -> tuple[str, str]:
+    def _verdict(self, failure: Exception | None) -> tuple[str, str]:
         if failure is not None:
             return ("detected" if isinstance(failure, Detected) else "failed"), str(failure)
         if self._is_stopping:

@@ -1,0 +1,84 @@
+"""Proofs that take minutes: several seeds, longer runs, many kills."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rollmill.experiment import Experiment, load_config
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False}
+
+pytestmark = pytest.mark.prove
+
+
+def run(path, source, **changes):
+    experiment = Experiment(load_config(source, QUIET | changes), path)
+    for _ in experiment.run():
+        pass
+    return experiment.summary
+
+
+def test_cartpole_is_solved_by_every_seed(tmp_path):
+    print("\nCartPole PPO, configs/ppo/cartpole.yaml: greedy mean over 20 episodes")
+    for seed in range(1, 6):
+        summary = run(tmp_path / str(seed), CONFIGS / "ppo" / "cartpole.yaml", seed=seed)
+        greedy, seconds = summary["returns"]["greedy"], summary["throughput"]["seconds"]
+        print(f"  seed {seed}: greedy {greedy:.1f}, last 100 {summary['returns']['mean_100']:.1f}, {seconds:.1f} s")
+        assert greedy >= 475
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "changes"),
+    [
+        ("ppo/pong", 4096, {}),
+        ("ppo/memory_cue", 20_000, {}),
+        ("ppo/pendulum", 20_000, {}),
+        ("vpg/cartpole", 20_000, {}),
+        ("a2c/cartpole", 20_000, {"env.groups": 4, "env.group_size": 4}),
+    ],
+)
+def test_whole_configs_give_the_same_parameters_everywhere(tmp_path, name, steps, changes):
+    changes = changes | {"train.steps": steps, "observe.final_episodes": 0}
+    found = {}
+    for label, runtime in {
+        "serial": {"runtime.kind": "serial", "runtime.workers": 1},
+        "processes × 1": {"runtime.kind": "processes", "runtime.workers": 1},
+        "processes × 2": {"runtime.kind": "processes", "runtime.workers": 2},
+        "central × 2": {"runtime.kind": "processes", "runtime.workers": 2, "runtime.roles": "central"},
+    }.items():
+        summary = run(tmp_path / label.replace(" ", ""), CONFIGS / f"{name}.yaml", **(changes | runtime))
+        found[label] = summary["parameters_sha256"]
+    print(f"\n{name}: {summary['updates']} updates, " + ", ".join(f"{k} {v[:12]}" for k, v in found.items()))
+    assert len(set(found.values())) == 1
+
+
+def test_thirty_kills_at_random_moments_leave_nothing(tmp_path):
+    """SIGKILL of main, nursery or a worker, 0.3 to 6 s after the start: during imports, start-up and training."""
+    rng = random.Random(0)
+    print("\nkilled, seconds after the start, survivors after 2 s:")
+    for number in range(30):
+        command = [sys.executable, "-m", "rollmill", "train", str(CONFIGS / "ppo" / "memory_cue.yaml")]
+        command += ["runtime.kind=processes", "runtime.workers=2", "train.steps=100000000", "observe.console=none"]
+        main = subprocess.Popen(
+            [*command, "--run", str(tmp_path / str(number))], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        moment = rng.uniform(0.3, 6.0)
+        time.sleep(moment)
+        top = psutil.Process(main.pid)
+        family = [top, *top.children(recursive=True)]
+        victim = rng.choice(family)
+        victim.kill()
+        main.wait(timeout=30)
+        time.sleep(2)
+        left = [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        print(f"  {number}: process {family.index(victim)} of {len(family)}, {moment:.1f} s, {len(left)} left")
+        assert not left
+    assert not [name for name in Path("/dev/shm").iterdir() if "rollmill" in name.name]

@@ -1,0 +1,154 @@
+"""An experiment seen from Python: events, stopping, the run folder, the loaded policy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import rollmill
+from rollmill.errors import Refused
+from rollmill.models.weights import parameters_sha256
+from rollmill.observe.events import EpisodesEnded, RunStarted, Stopped, Updated
+from rollmill.run_folder import RunFolder
+
+TINY = {
+    "seed": 2,
+    "env": {"id": "CartPole-v1", "groups": 2, "group_size": 2},
+    "algorithm": {"name": "ppo", "unroll": 16, "minibatch": 64},
+    "train": {"steps": 640},
+    "observe": {"console": "none", "tensorboard": False, "curve": False, "final_episodes": 2},
+}
+
+
+def events_of(path, **changes):
+    experiment = rollmill.Experiment(rollmill.load_config(TINY, changes), path)
+    return experiment, list(experiment.run())
+
+
+def test_events_come_in_order_and_count_every_step(tmp_path):
+    experiment, events = events_of(tmp_path / "run")
+    assert isinstance(events[0], RunStarted)
+    assert isinstance(events[-1], Stopped)
+    updates = [event for event in events if isinstance(event, Updated)]
+    assert [event.progress.env_steps for event in updates] == [64 * n for n in range(1, 11)]
+    assert [event.version for event in updates] == list(range(1, 11))
+    lengths = [length for event in events if isinstance(event, EpisodesEnded) for length in event.lengths]
+    assert lengths
+    assert sum(lengths) <= 640
+    assert experiment.summary["episodes"] == len(lengths)
+    assert sum(value for key, value in updates[-1].metrics.items() if key.startswith("time/")) == pytest.approx(1)
+
+
+def test_the_hash_in_the_summary_is_that_of_the_saved_weights(tmp_path):
+    experiment, _ = events_of(tmp_path / "run")
+    assert parameters_sha256(RunFolder(tmp_path / "run").load_weights()) == experiment.summary["parameters_sha256"]
+
+
+def test_the_hash_covers_name_shape_dtype_and_bytes():
+    weights = {"a": np.arange(6, dtype=np.float32), "b": np.zeros(2)}
+    base = parameters_sha256(weights)
+    assert parameters_sha256(dict(reversed(weights.items()))) == base
+    for changed in (
+        {**weights, "a": weights["a"].reshape(2, 3)},
+        {**weights, "b": np.zeros(2, np.float32)},
+        {"c": weights["a"], "b": weights["b"]},
+        {**weights, "b": np.array([0.0, -0.0])},
+    ):
+        assert parameters_sha256(changed) != base
+
+
+def test_stopping_early_leaves_a_loadable_run(tmp_path):
+    experiment = rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run")
+    for event in experiment.run():
+        if isinstance(event, Updated) and event.version == 3:
+            experiment.stop()
+    assert experiment.summary["status"] == "interrupted"
+    assert experiment.summary["updates"] == 3
+    rollmill.load(tmp_path / "run")
+
+
+def test_walking_away_from_the_events_leaves_a_loadable_run(tmp_path):
+    for event in rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run").run():
+        if isinstance(event, Updated):
+            break
+    assert rollmill.load(tmp_path / "run")(np.zeros(4)) in (0, 1)
+
+
+def test_the_resolved_config_of_a_run_repeats_it(tmp_path):
+    first, _ = events_of(tmp_path / "a", **{"algorithm.learning_rate": 0.01})
+    again = rollmill.train(tmp_path / "a" / "config.yaml", run=tmp_path / "b")
+    assert again.summary["parameters_sha256"] == first.summary["parameters_sha256"]
+
+
+def test_a_run_folder_is_never_touched_without_being_told(tmp_path):
+    events_of(tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(Refused, match="exists; choose another folder, or --overwrite"):
+        events_of(tmp_path / "run")
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.tex").write_text("years of work")
+    with pytest.raises(Refused, match="is no run folder"):
+        list(rollmill.Experiment(rollmill.load_config(TINY), precious, overwrite=True).run())
+    assert (precious / "thesis.tex").exists()
+    list(rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run", overwrite=True).run())
+    assert (tmp_path / "run" / "run.json").read_bytes() != before
+
+
+def test_a_loaded_policy_acts_for_one_and_for_many(tmp_path):
+    run = rollmill.train(TINY, run=tmp_path / "run")
+    policy = run.policy()
+    rng = np.random.default_rng(0)
+    batch = rng.normal(size=(5, 4)).astype(np.float32)
+    many = policy(batch)
+    assert many.shape == (5,)
+    assert [policy(obs) for obs in batch] == many.tolist()
+
+
+def test_a_loaded_recurrent_policy_remembers_until_it_is_reset(tmp_path):
+    changes = {"env.id": "probe/memory-cue", "model.memory": "lstm", "model.memory_size": 8}
+    run = rollmill.train(TINY, run=tmp_path / "run", **changes)
+    policy = run.policy()
+    obs = np.linspace(-1, 1, policy.observation_space.shape[0], dtype=np.float32)
+    policy.reset()
+    policy(obs)
+    after_one = policy._state
+    policy(obs)
+    after_two = policy._state
+    policy.reset()
+    policy(obs)
+    assert np.allclose(policy._state["hidden"], after_one["hidden"])
+    assert not np.allclose(after_one["hidden"], after_two["hidden"])
+
+
+def test_more_workers_than_groups_are_refused_with_the_remedy(tmp_path):
+    with pytest.raises(
+        Refused, match=r"runtime.workers=3 is more than env.groups=2.*set runtime.workers=2 or raise env.groups"
+    ):
+        events_of(tmp_path / "run", **{"runtime.workers": 3})
+    assert not (tmp_path / "run").exists()
+
+
+def test_cuda_without_cuda_is_refused(tmp_path):
+    import torch
+
+    if not torch.cuda.is_available():
+        with pytest.raises(Refused, match=r"runtime.devices.learner=cuda but torch finds no CUDA device"):
+            events_of(tmp_path / "run", **{"runtime.devices.learner": "cuda"})
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_may_use_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import rollmill\n"
+        "processes = {'runtime.kind': 'processes', 'runtime.workers': 2}\n"
+        f"run = rollmill.train({TINY!r}, run='run', **processes)\n"
+        "print(run.summary['status'])\n"
+    )
+    result = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.stdout.strip() == "done", result.stderr
