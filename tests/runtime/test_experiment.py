@@ -85,10 +85,10 @@ def test_the_resolved_config_of_a_run_repeats_it(tmp_path):
 
 def test_a_run_folder_is_never_touched_without_being_told(tmp_path):
     events_of(tmp_path / "run")
-    before = (tmp_path / "run" / "run.json").read_bytes()
+    (tmp_path / "run" / "note.txt").write_text("mine")
     with pytest.raises(Refused, match="exists; choose another folder, or --overwrite"):
         events_of(tmp_path / "run")
-    assert (tmp_path / "run" / "run.json").read_bytes() == before
+    assert (tmp_path / "run" / "note.txt").exists()
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.tex").write_text("years of work")
@@ -96,7 +96,8 @@ def test_a_run_folder_is_never_touched_without_being_told(tmp_path):
         list(rollmill.Experiment(rollmill.load_config(TINY), precious, overwrite=True).run())
     assert (precious / "thesis.tex").exists()
     list(rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run", overwrite=True).run())
-    assert (tmp_path / "run" / "run.json").read_bytes() != before
+    assert not (tmp_path / "run" / "note.txt").exists()
+    assert (tmp_path / "run" / "weights.safetensors").exists()
 
 
 def test_a_loaded_policy_acts_for_one_and_for_many(tmp_path):
