@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -109,10 +110,16 @@ class Experiment:
             runtime = ProcessRuntime(graph, self.config.runtime, self.folder.logs)
         self._runtime = runtime
         with Dispatcher(observers) as dispatcher, self._signals_stop():
+            events = self._events(runtime, blueprint, keeps_blocks)
             try:
-                for event in self._events(runtime, blueprint, keeps_blocks):
+                for event in events:
                     dispatcher.publish(event)
                     yield event
+            except GeneratorExit:  # the caller has seen enough: end as stop() does
+                self.stop()
+                for event in events:
+                    dispatcher.publish(event)
+                raise
             finally:
                 runtime.close()
 
@@ -138,16 +145,13 @@ class Experiment:
                 yield from runtime.run()
         except Exception as error:
             failure = error  # told below, when everything that can be kept is kept
-        except GeneratorExit:  # the caller has seen enough
-            self.folder.save_weights(weights_of(runtime.learner.network))
-            raise
         progress = runtime.learner.progress()
         runtime.close()
         self.folder.save_weights(weights_of(runtime.learner.network))
         status, reason = self._verdict(failure)
         greedy = Scored((), 0.0)
         if status == "done" and observe.final_episodes:
-            make = lambda size: blueprint.recipe.policy(runtime.learner.network, size)  # noqa: E731
+            make = partial(blueprint.recipe.policy, runtime.learner.network)
             greedy = play_greedily(
                 make, self.config.env, self.config.seed, observe.final_episodes, observe.final_seconds
             )

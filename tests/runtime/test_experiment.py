@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -75,6 +76,13 @@ def test_walking_away_from_the_events_leaves_a_loadable_run(tmp_path):
         if isinstance(event, Updated):
             break
     assert rollmill.load(tmp_path / "run")(np.zeros(4)) in (0, 1)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_the_random_baseline_can_be_left_out(tmp_path):
+    experiment, _ = events_of(tmp_path / "run", **{"observe.baseline_episodes": 0, "observe.final_episodes": 0})
+    assert experiment.summary["random_baseline"]["return"] is None
+    assert experiment.summary["status"] == "done"
 
 
 def test_the_resolved_config_of_a_run_repeats_it(tmp_path):

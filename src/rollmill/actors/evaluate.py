@@ -38,6 +38,8 @@ def play(decide: Decide, config: EnvConfig, seed: int, episodes: int, seconds: f
 
     Each environment has its quota: counting whichever end first would favour the short ones.
     """
+    if not episodes:
+        return Scored((), 0.0)
     size = min(config.group_size, episodes)
     quota = np.full(size, episodes // size) + (np.arange(size) < episodes % size)
     endless = AssemblerSpec("unroll", 2**62)
