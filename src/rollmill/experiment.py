@@ -16,10 +16,10 @@ from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
 from rollmill.algorithms.registry import RECIPES
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.config_file import Loaded
-from rollmill.errors import Detected
+from rollmill.errors import Detected, RollmillError
 from rollmill.models.weights import parameters_sha256, weights_of
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Event, Progress, RunStarted, Stopped
+from rollmill.observe.events import Event, Progress, RunStarted, Said, Stopped
 from rollmill.observe.observer import Observer
 from rollmill.observe.standard import default_observers
 from rollmill.policy import LoadedPolicy, load
@@ -127,18 +127,15 @@ class Experiment:
         self, runtime: SerialRuntime | ProcessRuntime, blueprint: Blueprint, keeps_blocks: bool
     ) -> Iterator[Event]:
         failure: Exception | None = None
-        observe = self.config.observe
+        config, observe = self.config, self.config.observe
+        baseline = greedy = Scored((), 0.0)
         runtime.start()
-        baseline = play_randomly(
-            blueprint.action_space,
-            self.config.env,
-            self.config.seed,
-            observe.baseline_episodes,
-            observe.baseline_seconds,
-        )
         try:
-            title = f"{self.config.algorithm.name} on {self.config.env.id}"
-            start = Progress(target_steps=self.config.train.steps)
+            baseline = play_randomly(
+                blueprint.action_space, config.env, config.seed, observe.baseline_episodes, observe.baseline_seconds
+            )
+            title = f"{config.algorithm.name} on {config.env.id}"
+            start = Progress(target_steps=config.train.steps)
             allocator = "allocator: " + ("keeps large blocks" if keeps_blocks else "as it is (no mallopt here)")
             yield RunStarted(start, title, (*runtime.plan(), allocator), baseline.mean, len(baseline.returns))
             if not self._is_stopping:
@@ -146,15 +143,15 @@ class Experiment:
         except Exception as error:
             failure = error  # told below, when everything that can be kept is kept
         progress = runtime.learner.progress()
-        runtime.close()
         self.folder.save_weights(weights_of(runtime.learner.network))
+        runtime.close()
         status, reason = self._verdict(failure)
-        greedy = Scored((), 0.0)
-        if status == "done" and observe.final_episodes:
+        if status == "done":
             make = partial(blueprint.recipe.policy, runtime.learner.network)
-            greedy = play_greedily(
-                make, self.config.env, self.config.seed, observe.final_episodes, observe.final_seconds
-            )
+            try:
+                greedy = play_greedily(make, config.env, config.seed, observe.final_episodes, observe.final_seconds)
+            except RollmillError as error:  # the training is done all the same
+                yield Said(progress, "run", f"the finished policy could not be played: {error}", "warning")
         self.summary = self._summarise(runtime, progress, baseline, greedy, status, reason)
         yield Stopped(progress, status, reason, self.summary)
         if failure is not None:

@@ -94,7 +94,7 @@ class RunFolder:
         """Write the weights so that a reader sees the old ones or the new ones, never a part."""
         from safetensors.numpy import save
 
-        write_atomically(self.weights, save({name: np.ascontiguousarray(array) for name, array in weights.items()}))
+        write_atomically(self.weights, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
 
     def load_weights(self) -> dict[str, Array]:
         """The newest weights; loading executes nothing from the file."""

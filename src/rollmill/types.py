@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,22 +100,22 @@ class Problem:
 class AssemblerSpec:
     """How steps become unrolls: `unroll` (fixed length) or `episodes` (one whole episode per environment)."""
 
-    kind: str
+    kind: Literal["unroll", "episodes"]
     steps: int  # length, or the cap of an episode, in agent decisions
 
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Where unrolls wait for the learner: `rollout`, consumed once and in ticket order."""
+    """Where unrolls wait for the learner: joined to one batch (`rollout`), or as a list of whole `episodes`."""
 
-    kind: str = "rollout"
+    kind: Literal["rollout", "episodes"] = "rollout"
 
 
 @dataclass(frozen=True)
 class TopologySpec:
     """Who waits for whom: `sync`, every unroll made with the weights it will update."""
 
-    kind: str = "sync"
+    kind: Literal["sync"] = "sync"
 
 
 def unroll_spec(problem: Problem, steps: int, size: int) -> dict[str, Nested]:

@@ -73,7 +73,6 @@ def test_the_environment_alone_shows_a_scene_and_steps_only_when_told(plan):
     assert environment.work()
     assert not environment.work(), "no decision, no step"
     scene = watcher.take().arrays
-    assert scene["is_first"]
     assert scene["reset"].all()
     group = make_group(plan.env)
     group.reset(np.ones(SIZE, bool), np.array([episode_seed(3, 0, k, 0) for k in range(SIZE)]))

@@ -6,8 +6,8 @@ from time import perf_counter
 
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.actors.episodes import Episodes
+from rollmill.actors.tickets import take_ticket
 from rollmill.algorithms.policy import Policy
-from rollmill.errors import Stalled
 from rollmill.models.weights import WeightsLoader
 from rollmill.seeding import generator
 from rollmill.transport.ports import Ports
@@ -30,22 +30,18 @@ class Actor:
         self._state = policy.initial_state()
         self._obs, self._reset = episodes.begin()
         self._idle_since = perf_counter()
+        self._ticket: Ticket | None = None  # held while its weights or its slot are not there yet
 
     def work(self) -> bool:
-        """One unroll, if there is a ticket and room for it."""
-        lease = self._tickets.take()
-        if lease is None:
+        """One unroll, if there is a ticket, room for it, and the weights that it names."""
+        self._ticket = self._ticket or take_ticket(self._tickets)
+        ticket = self._ticket
+        if ticket is None or not self._loader.load(self._weights, ticket.version):
             return False
-        ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
-        self._tickets.release(lease)
         room = self._unrolls.reserve()
         if room is None:
-            # The learner gives out no more tickets than there are slots, so this is a defect, not back-pressure.
-            raise Stalled(f"{self.name}: got a ticket but every slot of its unrolls is in use")
-        if not self._loader.load(self._weights, ticket.version):
-            raise Stalled(
-                f"{self.name}: weights of version {ticket.version} are not there (newest {self._weights.version})"
-            )
+            return False
+        self._ticket = None
         self._policy.begin(ticket.version)
         self._play(ticket, room.arrays)
         self._unrolls.commit(room)

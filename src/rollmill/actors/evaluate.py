@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,9 +15,12 @@ from rollmill.algorithms.policy import Policy
 from rollmill.envs.check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
+from rollmill.errors import RollmillError
 from rollmill.nested import Nested
 from rollmill.seeding import generator, integer_seed
 from rollmill.types import Array, AssemblerSpec
+
+PATIENCE = 5  # times the seconds that playing was meant to take
 
 Decide = Callable[[Nested, Array], Array]  # (obs, reset) → action
 
@@ -34,9 +38,10 @@ class Scored(NamedTuple):
 
 
 def play(decide: Decide, config: EnvConfig, seed: int, episodes: int, seconds: float) -> Scored:
-    """Play `episodes` episodes, or as many as end within `seconds`.
+    """Play `episodes` episodes; after `seconds` no new ones are begun, after PATIENCE times that it is given up.
 
-    Each environment has its quota: counting whichever end first would favour the short ones.
+    Each environment has its quota and finishes what it has begun: counting whichever end first would favour the short
+    ones. (Giving up does favour them: better a number with that flaw than none.)
     """
     if not episodes:
         return Scored((), 0.0)
@@ -48,7 +53,9 @@ def play(decide: Decide, config: EnvConfig, seed: int, episodes: int, seconds: f
     try:
         returns: list[float] = []
         obs, reset = players.begin()
-        while quota.any() and perf_counter() - started < seconds:
+        while quota.any() and (elapsed := perf_counter() - started) < PATIENCE * seconds:
+            if elapsed > seconds:
+                quota = np.minimum(quota, 1)
             outcome = players.step(decide(obs, reset))
             counted = (outcome.terminated | outcome.truncated) & (quota > 0)
             returns += outcome.episode_return[counted].tolist()
@@ -56,7 +63,8 @@ def play(decide: Decide, config: EnvConfig, seed: int, episodes: int, seconds: f
             obs, reset = outcome.obs, outcome.reset
         return Scored(tuple(returns), perf_counter() - started)
     finally:
-        players.close()
+        with suppress(RollmillError):  # the score is known; an environment that won't close doesn't change it
+            players.close()
 
 
 def play_randomly(space: gym.Space[Any], config: EnvConfig, root_seed: int, episodes: int, seconds: float) -> Scored:

@@ -16,6 +16,7 @@ from typing import Any
 from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.actors.episodes import Episodes
+from rollmill.actors.tickets import take_ticket
 from rollmill.algorithms.policy import Policy
 from rollmill.errors import Stalled
 from rollmill.models.weights import WeightsLoader
@@ -39,7 +40,6 @@ def scene_spec(problem: Problem, size: int) -> dict[str, Nested]:
         "episode_length": ArraySpec((k,), "int64"),
         "valid": ArraySpec((k,), "bool"),
         "over": ArraySpec((), "bool"),
-        "is_first": ArraySpec((), "bool"),  # no step led here: the group has just begun
         "seconds": ArraySpec((), "float64"),  # the step took
     }
 
@@ -96,7 +96,6 @@ class Environment:
                 scene[field][...] = getattr(outcome, field)
             if outcome.reset.any():
                 nested.copy_into(scene["final_obs"], outcome.final_obs)
-        scene["is_first"][...] = outcome is None
         nested.copy_into(scene["obs"], obs)
         scene["reset"][:] = reset
         scene["seconds"][...] = seconds
@@ -109,12 +108,10 @@ class Environment:
 
 
 class _GroupMind:
-    """What inference remembers of one group: its policy copy, recurrent state, ticket and noise."""
+    """What inference remembers of one group: its recurrent state, ticket and noise."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.loader = WeightsLoader(policy.network)
-        self.state = policy.initial_state()
+    def __init__(self, state: Nested) -> None:
+        self.state = state
         self.ticket: Ticket | None = None
         self.noise: Any = None
         self.row = 0
@@ -128,9 +125,11 @@ class Inference:
     Ports, for each group i: `scenes.i` in, `tickets.i` in, `decisions.i` out; `weights` in (cell).
     """
 
-    def __init__(self, name: str, policies: list[Policy], steps: int, root_seed: int, ports: Ports) -> None:
+    def __init__(self, name: str, policy: Policy, groups: int, steps: int, root_seed: int, ports: Ports) -> None:
         self.name = name
-        self._minds = [_GroupMind(policy) for policy in policies]
+        self._policy = policy
+        self._loader = WeightsLoader(policy.network)
+        self._minds = [_GroupMind(policy.initial_state()) for _ in range(groups)]
         self._steps, self._root_seed = steps, root_seed
         self._ports = ports
         self._weights = ports["weights"]
@@ -153,8 +152,13 @@ class Inference:
             mind.ticket, mind.row = None, 0
         if mind.ticket is None and not self._accept_ticket(i):
             return False
+        assert mind.ticket is not None
         before = perf_counter()
-        decision = mind.policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
+        # One network serves all groups: it changes only when the next group's ticket names another version.
+        if not self._loader.load(self._weights, mind.ticket.version):
+            return False
+        self._policy.begin(mind.ticket.version)
+        decision = self._policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
         self._ports[f"scenes.{i}"].release(mind.scene)
         self._send(i, mind.room, decision, perf_counter() - before)
         mind.scene = mind.room = None
@@ -163,17 +167,11 @@ class Inference:
         return True
 
     def _accept_ticket(self, i: int) -> bool:
-        mind, port = self._minds[i], self._ports[f"tickets.{i}"]
-        lease = port.take()
-        if lease is None:
+        mind, ticket = self._minds[i], take_ticket(self._ports[f"tickets.{i}"])
+        if ticket is None:
             return False
-        ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
-        port.release(lease)
-        if not mind.loader.load(self._weights, ticket.version):
-            raise Stalled(f"{self.name}: weights of version {ticket.version} are not there")
-        mind.policy.begin(ticket.version)
         rng = generator(self._root_seed, "action", ticket.actor, ticket.sequence)
-        mind.ticket, mind.row, mind.noise = ticket, 0, mind.policy.noise(rng, self._steps)
+        mind.ticket, mind.row, mind.noise = ticket, 0, self._policy.noise(rng, self._steps)
         return True
 
     def _send(self, i: int, room: Lease, decision: Decision, seconds: float) -> None:

@@ -14,11 +14,11 @@ after the epoch in which the KL divergence exceeds `target_kl`; time limits boot
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rollmill import nested
 from rollmill.algorithms.policy import StochasticPolicy
@@ -69,11 +69,22 @@ class PPOConfig(AlgorithmConfig):
         remedy = f"choose a divisor of {batch} = {columns} environments × {self.unroll} steps"
         if batch % self.minibatch:
             raise Refused(f"algorithm.minibatch={self.minibatch} doesn't divide the batch of {batch}; {remedy}")
+        if self.minibatch == 1 and self.normalise_advantage:
+            raise Refused(
+                "algorithm.minibatch=1 has no deviation to normalise advantages with; "
+                "raise it, or set algorithm.normalise_advantage=false"
+            )
         if is_recurrent and (self.minibatch % self.unroll or columns % (self.minibatch // self.unroll)):
             raise Refused(
                 f"algorithm.minibatch={self.minibatch} cuts through sequences of {self.unroll} steps, but the model "
                 f"has memory; choose {self.unroll} times a divisor of {columns}"
             )
+
+    @model_validator(mode="after")
+    def _refuse_unread_keys(self) -> Self:
+        if self.anneal_clip and self.clip is None:
+            raise ValueError("algorithm.anneal_clip=true is not read while algorithm.clip=null; remove one of them")
+        return self
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:

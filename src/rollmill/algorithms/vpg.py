@@ -119,7 +119,7 @@ class VPGUpdate:
         """Reward to go minus the mean over the update, per episode; optionally in units of its deviation."""
         config = self._config
         returns = [
-            reward_to_go(unroll["reward"][:length, k].numpy(), config.gamma, config.reset_on_reward)
+            reward_to_go(unroll["reward"][:length, k].cpu().numpy(), config.gamma, config.reset_on_reward)
             for unroll, k, length in episodes
         ]
         every = np.concatenate(returns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ from numpy.random import Generator
 
 from rollmill import seeding, spaces
 from rollmill.envs.config import EnvConfig
+from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.make import make_group
 from rollmill.types import Array
 
@@ -38,7 +40,8 @@ def check_group(config: EnvConfig) -> EnvSpaces:
             over = result.terminated | result.truncated
         return EnvSpaces(group.observation_space, group.action_space, group.frame_skip)
     finally:
-        group.close()
+        with suppress(EnvironmentFailed):  # how it ends says nothing against how it plays
+            group.close()
 
 
 def random_actions(space: gym.Space[Any], size: int, generator: Generator) -> Array:

@@ -72,9 +72,15 @@ class GymGroup:
         return StepResult(self._reward, self._terminated, self._truncated)
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment; the first failure is told when all have been tried."""
+        failures: list[EnvironmentFailed] = []
         for k in range(self.size):
-            self._call(k, "close")
+            try:
+                self._call(k, "close")
+            except EnvironmentFailed as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def _call(self, k: int, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of environment k; what its code raises is reported with the environment's name."""

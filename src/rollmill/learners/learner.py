@@ -14,11 +14,12 @@ from rollmill.errors import Detected
 from rollmill.learners.finite import refuse_nonfinite
 from rollmill.learners.scores import Scores
 from rollmill.learners.stopwatch import Stopwatch
+from rollmill.models.initialise import lent_generator
 from rollmill.models.network import Network
-from rollmill.models.weights import weights_of
+from rollmill.models.weights import WeightsLoader, weights_of
 from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
-from rollmill.seeding import generator
-from rollmill.stores.rollout import RolloutStore
+from rollmill.seeding import generator, integer_seed
+from rollmill.stores.rollout import EpisodeStore, RolloutStore
 from rollmill.transport.ports import Ports
 from rollmill.types import Ticket
 
@@ -40,11 +41,11 @@ class Learner:
         name: str,
         network: Network,
         update: UpdateRule,
-        store: RolloutStore,
+        store: RolloutStore | EpisodeStore,
         train: TrainConfig,
         root_seed: int,
-        actors: int,
         frame_skip: int,
+        stopwatch: Stopwatch,
         ports: Ports,
     ) -> None:
         self.name = name
@@ -53,14 +54,14 @@ class Learner:
         self.events: deque[Event] = deque()
         self._update_rule = update
         self._target_steps = train.steps
-        self._root_seed, self._actors, self._frame_skip = root_seed, actors, frame_skip
+        self._root_seed, self._frame_skip = root_seed, frame_skip
         self._unrolls, self._weights = ports["unrolls"], ports["weights"]
-        self._tickets = [ports[f"tickets.{i}"] for i in range(actors)]
+        self._tickets = [ports[f"tickets.{i}"] for i in range(store.actors)]
         self._sequence = 0  # of the tickets that are out; also the version of the weights they name
         self._has_begun = False
         self._env_steps = 0
         self._scores = Scores()
-        self._stopwatch = Stopwatch()
+        self._stopwatch = stopwatch
         self.started = perf_counter()
 
     @property
@@ -83,7 +84,7 @@ class Learner:
             return True
         progressed = False
         while self.store.may_insert() and (lease := self._unrolls.take()) is not None:
-            self._stopwatch.collected(*lease.arrays["seconds"].tolist())
+            self._stopwatch.collected(*lease.arrays["seconds"].tolist()[:2])
             self.store.insert(lease)
             progressed = True
         if self.store.may_sample():
@@ -118,16 +119,17 @@ class Learner:
 
     def _update(self) -> None:
         self._stopwatch.learning()
-        tickets, batch = self.store.sample()
-        parts = batch if isinstance(batch, list) else [batch]
+        tickets, batch, parts = self.store.sample()
         refuse_nonfinite(parts, tickets, self._sequence + 1)
         steps = sum(int(part["valid"].sum()) for part in parts)
         context = UpdateContext(
             generator(self._root_seed, "minibatch", self._sequence), min(self._env_steps / self._target_steps, 1.0)
         )
-        report = self._update_rule(batch, context)
+        with lent_generator(integer_seed(self._root_seed, "update", self._sequence)):
+            report = self._update_rule(batch, context)
         for name, value in report.metrics.items():
             if not np.isfinite(value) and name != "explained_variance":
+                WeightsLoader(self.network).load(self._weights, self._sequence)  # the last good ones are kept
                 raise Detected(
                     f"update {self._sequence + 1}: {name} is {value}; "
                     "lower algorithm.learning_rate or look at the rewards"
@@ -143,8 +145,8 @@ class Learner:
         self.events.append(Updated(progress, self._sequence, {**report.metrics, **times, **self._port_metrics()}))
 
     def _port_metrics(self) -> dict[str, float]:
-        """How the links of the learner fare: most unrolls waiting at once, looks in vain, refusals and drops so far."""
-        taken, given = self._unrolls.counters, [port.counters for port in self._tickets]
+        """How the links of the learner fared since the last update: most waiting at once, looks in vain, and so on."""
+        taken, given = self._unrolls.counters.drain(), [port.counters.drain() for port in self._tickets]
         return {
             "port/unrolls_depth": float(taken.depth_peak),
             "port/unrolls_waits": float(taken.waited),

@@ -8,12 +8,12 @@ from time import perf_counter
 class Stopwatch:
     """Splits wall time into learning, stepping environments, deciding (inference) and waiting.
 
-    Actors report the seconds they spent; while they work side by side the mean over actors that ran at the same time
-    can't be known here, so stepping and deciding share the collecting time in proportion to what they reported, and
-    what no actor accounts for is waiting.
+    Actors report the seconds they spent. With `workers` of them side by side, a worker's mean share of those is what
+    collecting took; the rest of the time between two updates is waiting.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self._workers = workers
         self._total = dict.fromkeys(("env", "inference", "learn", "wait"), 0.0)
         self.restart()
 
@@ -23,7 +23,7 @@ class Stopwatch:
         self._learning_since = self._begun
         self._stepping = self._deciding = 0.0
 
-    def collected(self, stepping: float, deciding: float, waiting: float) -> None:
+    def collected(self, stepping: float, deciding: float) -> None:
         """An unroll came in, with its actor's own account."""
         self._stepping += stepping
         self._deciding += deciding
@@ -37,8 +37,9 @@ class Stopwatch:
         now = perf_counter()
         wall, learn = now - self._begun, now - self._learning_since
         collect = wall - learn
-        busy = self._stepping + self._deciding
-        scale = min(1.0, collect / busy) if busy else 0.0
+        # roles of their own overlap further, so that the means may add up to more than there was
+        busy = (self._stepping + self._deciding) / self._workers
+        scale = min(1.0, collect / busy) / self._workers if busy else 0.0
         spent = {"env": self._stepping * scale, "inference": self._deciding * scale, "learn": learn}
         spent["wait"] = max(wall - sum(spent.values()), 0.0)
         for name, seconds in spent.items():

@@ -17,21 +17,27 @@ VALUE_GAIN = 1.0
 
 
 @contextmanager
-def reproducible(seed: int) -> Iterator[None]:
-    """Lend the code inside torch's global generator, seeded, and put everything back afterwards.
+def lent_generator(seed: int) -> Iterator[None]:
+    """Lend the code inside torch's global generator, seeded, and put it back afterwards.
 
-    Constructors of torch's modules, and those of a user's model, draw from the global generator and take no other.
-    One thread, because the bits of a QR factorisation depend on the number of threads.
+    Constructors of torch's modules, dropout, and a user's model draw from the global generator and take no other.
     """
-    threads = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         # the generator itself: torch.manual_seed would also reseed the accelerators, which aren't put back
         torch.default_generator.manual_seed(seed)
-        torch.set_num_threads(1)
-        try:
+        yield
+
+
+@contextmanager
+def reproducible(seed: int) -> Iterator[None]:
+    """A lent generator and one thread, because the bits of a QR factorisation depend on the number of threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with lent_generator(seed):
             yield
-        finally:
-            torch.set_num_threads(threads)
+    finally:
+        torch.set_num_threads(threads)
 
 
 @torch.no_grad()

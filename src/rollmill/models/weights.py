@@ -45,6 +45,7 @@ class WeightsLoader:
         """Make the network hold exactly `version`; False while the cell doesn't have it."""
         if version == self.version:
             return True
+        self.version = -1  # a read that fails may have torn what was there
         if not cell.read_into(version, self._arrays):
             return False
         if not self._is_view:

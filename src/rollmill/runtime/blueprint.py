@@ -18,11 +18,12 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.learners.learner import Learner, TrainConfig
 from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.stopwatch import Stopwatch
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import integer_seed
-from rollmill.stores.rollout import RolloutStore
+from rollmill.stores.rollout import STORES
 from rollmill.transport.ports import Ports
 from rollmill.types import AssemblerSpec, Problem
 
@@ -80,8 +81,8 @@ class Blueprint:
 
     def build_inference(self, name: str, ports: Ports) -> Inference:
         """The inference role for all groups."""
-        policies = [self.policy(self.runtime.devices.inference) for _ in range(self.env.groups)]
-        return Inference(name, policies, self.assembler.steps, self.seed, ports)
+        policy = self.policy(self.runtime.devices.inference)
+        return Inference(name, policy, self.env.groups, self.assembler.steps, self.seed, ports)
 
     def build_collector(self, name: str, ports: Ports) -> Collector:
         """The collector role of one group."""
@@ -93,5 +94,6 @@ class Blueprint:
         network = self.network(device)
         optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
         update = self.recipe.update(network, optimizer, self.algorithm)
-        store = RolloutStore(self.recipe.store, ports["unrolls"], self.env.groups, device)
-        return Learner(name, network, update, store, self.train, self.seed, self.env.groups, self.frame_skip, ports)
+        store = STORES[self.recipe.store.kind](ports["unrolls"], self.env.groups, device)
+        stopwatch = Stopwatch(1 if self.runtime.kind == "serial" else self.runtime.workers)
+        return Learner(name, network, update, store, self.train, self.seed, self.frame_skip, stopwatch, ports)

@@ -41,3 +41,7 @@ class RuntimeConfig(Config):
     stall_seconds: float = Field(
         default=300.0, gt=0, description="seconds without any unroll before the run is given up"
     )
+
+    def threads_of(self, role: str) -> int:
+        """Threads of the numeric libraries for a role, equal on every runtime."""
+        return {"learner": self.threads.learner, "inference": self.threads.inference}.get(role, self.threads.actor)

@@ -108,8 +108,10 @@ class Graph:
                         f"link {link.name}: {path or 'value'} is {expected.get(path)} at {link.producers[0]} "
                         f"but {actual.get(path)} at {end}"
                     )
-        if link.kind is not Kind.BROADCAST and len(link.producers) > 1 and len(link.consumers) > 1:
-            raise GraphError(f"link {link.name}: a stream joins many producers to one consumer or one to one")
+        if link.kind is Kind.STREAM and len(link.consumers) > 1:
+            raise GraphError(f"link {link.name}: a stream has one consumer; use a broadcast")
+        if link.kind is not Kind.STREAM and len(link.producers) > 1:
+            raise GraphError(f"link {link.name}: a {link.kind} has one producer")
 
     def text(self) -> str:
         """The graph for people: what runs where, and who tells whom."""

@@ -2,7 +2,8 @@
 
 Starting a worker anew costs seconds of imports each; forking costs milliseconds. The nursery itself never computes
 and never touches a device, so a worker may still initialise CUDA. It is the workers' parent: it reaps them, tells the
-main process how each ended, and the kernel kills them when it dies, as it is killed when the main process dies.
+main process how each ended, and ends their process groups when the main process is gone; the kernel kills the workers
+when the nursery itself dies.
 
 It is executed as a program of its own (not by multiprocessing), so that a user's script needs no
 `if __name__ == "__main__"` and no resource tracker is left to clean up.
@@ -20,7 +21,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rollmill.runtime.process import die_with, tune_allocator
+from rollmill.runtime.process import die_with, live_on, tune_allocator
 
 GRACE_SECONDS = 1.0  # for closing environments at the end, before the hard way
 
@@ -48,6 +49,9 @@ def main() -> None:
     from rollmill.runtime.worker import run_worker
 
     assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not fork"
+    # From here on the life pipe tells when the main process is gone, and there is time to end what workers started;
+    # the kernel's signal would come first, and also when only the thread that started us ends.
+    live_on()
     own_pid = os.getpid()
     children: dict[int, str] = {}
     for plan in workers:
@@ -78,7 +82,8 @@ def _tend(children: dict[int, str], nursery: NurseryPlan) -> None:
     while children:
         if deadline is not None and time.monotonic() > deadline:
             for pid in children:
-                os.killpg(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
         for descriptor, _ in poll.poll(None if deadline is None else 50):
             if descriptor == wake:
                 os.read(wake, 4096)
@@ -92,6 +97,8 @@ def _reap(children: dict[int, str], nursery: NurseryPlan) -> None:
     for pid in list(children):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)  # what an environment started must not outlive its worker
             line = json.dumps({"place": children.pop(pid), "pid": pid, "code": os.waitstatus_to_exitcode(status)})
             with suppress(OSError):  # nobody listens any more
                 os.write(nursery.reports, line.encode() + b"\n")

@@ -41,6 +41,11 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
+def live_on() -> None:
+    """Take `die_with` back."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+
+
 def usable_cores() -> list[int]:
     """The cores that this process may run on."""
     return sorted(os.sched_getaffinity(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import resource
 import select
 import signal
 import subprocess
@@ -22,7 +23,6 @@ from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import Graph
 from rollmill.runtime.nursery import NurseryPlan
 from rollmill.runtime.process import THREAD_VARIABLES, set_threads, usable_cores
-from rollmill.runtime.serial import threads_of
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
 
@@ -63,7 +63,9 @@ class ProcessRuntime:
 
     def start(self) -> None:
         """Make the links, start the workers, build the learner."""
+        _allow_many_descriptors()
         wiring = SharedWiring.create(self._graph)
+        self._descriptors = list(wiring.descriptors)
         self._reports = {place: _Lines() for place in self._places}
         self._exits = _Lines()
         life_read, self._life = os.pipe()
@@ -84,10 +86,10 @@ class ProcessRuntime:
             self._nursery.stdin.close()
         for descriptor in (life_read, self._exits.write, *(r.write for r in self._reports.values())):
             os.close(descriptor)
-        self._descriptors = [*wiring.descriptors, self._exits.read, *(r.read for r in self._reports.values())]
+        self._descriptors += [self._exits.read, *(r.read for r in self._reports.values())]
 
         node = self._graph.node("learner")
-        set_threads(threads_of("learner", self._config))
+        set_threads(self._config.threads_of("learner"))
         self._ports = wiring.attach("learner")
         component = node.build("learner", self._ports)
         assert isinstance(component, Learner)
@@ -95,10 +97,10 @@ class ProcessRuntime:
 
     def plan(self) -> tuple[str, ...]:
         """What runs where, for people."""
-        lines = [f"main: learner, threads {threads_of('learner', self._config)}, process {os.getpid()}"]
+        lines = [f"main: learner, threads {self._config.threads_of('learner')}, process {os.getpid()}"]
         for place, core in zip(self._places, self._cores(), strict=True):
             nodes = [node for node in self._graph.nodes if node.place == place]
-            threads = max(threads_of(node.role, self._config) for node in nodes)
+            threads = max(self._config.threads_of(node.role) for node in nodes)
             where = "any core" if core is None else f"core {core}"
             lines.append(f"{place}: {', '.join(node.name for node in nodes)}, threads {threads}, {where}")
         return tuple(lines)
@@ -178,15 +180,25 @@ class ProcessRuntime:
     def _worker_plan(self, place: str, core: int | None) -> WorkerPlan:
         nodes = tuple(node for node in self._graph.nodes if node.place == place)
         output = None if self._logs is None else str(self._logs / f"{place}.out")
-        threads = tuple(threads_of(node.role, self._config) for node in nodes)
+        threads = tuple(self._config.threads_of(node.role) for node in nodes)
         return WorkerPlan(place, nodes, threads, core, self._reports[place].write, output)
 
     def _cores(self) -> list[int | None]:
-        """A core for each worker where they all fit; roles that talk step by step do better where they like."""
+        """A core for each worker where they all fit; roles that talk step by step do better where they like.
+
+        The first core is chosen by our process number, so that several runs don't all crowd the same cores.
+        """
         cores = usable_cores()
         if not self._config.pin or self._config.roles != "fused" or len(self._places) > len(cores):
             return [None] * len(self._places)
-        return list(cores[: len(self._places)])
+        return [cores[(os.getpid() + worker) % len(cores)] for worker in range(len(self._places))]
+
+
+def _allow_many_descriptors() -> None:
+    """Every link takes a few; the usual soft limit of 1024 is reached with some dozens of split groups."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _how_it_ended(code: int) -> str:

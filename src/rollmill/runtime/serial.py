@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from rollmill.actors.component import Component
 from rollmill.errors import Stalled
@@ -12,12 +13,6 @@ from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import Graph
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import local_ports
-
-
-def threads_of(role: str, config: RuntimeConfig) -> int:
-    """Threads of the numeric libraries for a role, equal on every runtime."""
-    threads = config.threads
-    return {"learner": threads.learner, "inference": threads.inference}.get(role, threads.actor)
 
 
 class SerialRuntime:
@@ -33,7 +28,7 @@ class SerialRuntime:
         """Build and wire every component."""
         ports = local_ports(self._graph)
         for node in self._graph.nodes:
-            threads = threads_of(node.role, self._config)
+            threads = self._config.threads_of(node.role)
             set_threads(threads)
             component = node.build(node.name, ports[node.name])
             self._components.append((threads, component))
@@ -43,7 +38,7 @@ class SerialRuntime:
     def plan(self) -> tuple[str, ...]:
         """What runs where, for people."""
         roles = dict.fromkeys(node.role for node in self._graph.nodes)
-        threads = ", ".join(f"{role} {threads_of(role, self._config)}" for role in roles)
+        threads = ", ".join(f"{role} {self._config.threads_of(role)}" for role in roles)
         return (f"serial: everything in this process; threads: {threads}",)
 
     def run(self) -> Iterator[Event]:
@@ -56,9 +51,11 @@ class SerialRuntime:
                 set_threads(threads)
                 progressed = component.work() or progressed
                 if self._is_stopping:
-                    return
+                    break
             while self.learner.events:
                 yield self.learner.events.popleft()
+            if self._is_stopping:
+                return
             if not progressed:
                 raise Stalled(f"no component can go on; unrolls missing from actors {self.learner.store.missing()}")
 
@@ -67,7 +64,8 @@ class SerialRuntime:
         self._is_stopping = True
 
     def close(self) -> None:
-        """Close every component."""
+        """Close every component; one that fails to close keeps no other from it."""
         for _, component in self._components:
-            component.close()
+            with suppress(Exception):
+                component.close()
         self._components.clear()

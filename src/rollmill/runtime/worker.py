@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,9 +32,9 @@ class WorkerPlan:
 def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
     """Build the components of `plan` and work until the pipe `life` ends; the exit code."""
     node_name = plan.place
+    components: list[tuple[int, Component]] = []
     try:
         _settle(plan)
-        components: list[tuple[int, Component]] = []
         poll = select.poll()
         poll.register(life, select.POLLIN)
         drains: dict[int, Any] = {}
@@ -56,13 +57,15 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
                 progressed = component.work() or progressed
             for descriptor, _ in poll.poll(0 if progressed else None):
                 if descriptor == life:
-                    for _, component in components:
-                        component.close()
                     return 0
                 drains[descriptor]()
     except BaseException as error:
         _report(plan, kind="failed", component=node_name, message=_one_line(error), traceback=traceback.format_exc())
         return 1
+    finally:
+        for _, component in components:
+            with suppress(Exception):  # the run is over; a simulator that won't close is killed with our group
+                component.close()
 
 
 def _settle(plan: WorkerPlan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -10,26 +10,29 @@ from rollmill import nested
 from rollmill.errors import Stalled
 from rollmill.nested import Nested
 from rollmill.transport.ports import Lease, Receiver
-from rollmill.types import StoreSpec, Ticket
+from rollmill.types import Ticket
 
 
-class RolloutStore:
-    """Collects one unroll of every actor; the order is by ticket, never by arrival.
+class Sampled(NamedTuple):
+    """What an update gets."""
 
-    `rollout` joins them along the batch axis to tensors [T, B, …]; `episodes` gives a list of unrolls, each cut to
-    the steps really made, because their lengths differ.
-    """
+    tickets: list[Ticket]  # in order
+    batch: Any  # as the update rule wants it
+    parts: list[dict[str, Nested]]  # the same as a list of tensors by field: one for the whole batch, or one per unroll
 
-    def __init__(self, spec: StoreSpec, port: Receiver, actors: int, device: str) -> None:
-        self._joins = spec.kind == "rollout"
+
+class _TicketOrderedStore:
+    """Collects one unroll of every actor; the order is by ticket, never by arrival."""
+
+    def __init__(self, port: Receiver, actors: int, device: str) -> None:
+        self.actors = actors
         self._port = port
-        self._actors = actors
         self._device = device
         self._held: dict[Ticket, Lease] = {}
 
     def may_insert(self) -> bool:
         """There is room for another unroll of this update."""
-        return len(self._held) < self._actors
+        return len(self._held) < self.actors
 
     def insert(self, lease: Lease) -> None:
         """Keep an unroll until the update."""
@@ -40,20 +43,30 @@ class RolloutStore:
 
     def may_sample(self) -> bool:
         """Every actor's unroll is there."""
-        return len(self._held) == self._actors
+        return len(self._held) == self.actors
 
     def missing(self) -> list[int]:
         """The actors whose unroll has not come."""
-        return sorted(set(range(self._actors)) - {ticket.actor for ticket in self._held})
+        return sorted(set(range(self.actors)) - {ticket.actor for ticket in self._held})
 
-    def sample(self) -> tuple[list[Ticket], Any]:
-        """The tickets in order, and the batch: copied out of the slots, which are free again."""
+    def sample(self) -> Sampled:
+        """The batch, copied out of the slots, which are free again."""
         tickets = sorted(self._held)
-        unrolls = [self._held[ticket].arrays for ticket in tickets]
-        batch = self._join(unrolls) if self._joins else [self._cut(unroll) for unroll in unrolls]
+        sampled = self._assemble(tickets, [self._held[ticket].arrays for ticket in tickets])
         for ticket in tickets:
             self._port.release(self._held.pop(ticket))
-        return tickets, batch
+        return sampled
+
+    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
+        raise TypeError("a store says how its batch is made")
+
+
+class RolloutStore(_TicketOrderedStore):
+    """Joins the unrolls along the batch axis to tensors [T, B, …]."""
+
+    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
+        batch = self._join(unrolls)
+        return Sampled(tickets, batch, [batch])
 
     def _join(self, unrolls: list[dict[str, Nested]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
@@ -81,6 +94,14 @@ class RolloutStore:
         empty = torch.from_numpy(parts[0][:0, 0])
         return (torch.stack(rows) if rows else empty).to(self._device)
 
+
+class EpisodeStore(_TicketOrderedStore):
+    """Gives a list of unrolls of whole episodes, each cut to the steps really made, because their lengths differ."""
+
+    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
+        batch = [self._cut(unroll) for unroll in unrolls]
+        return Sampled(tickets, batch, batch)
+
     def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
         length = int(unroll["length"])
         rows = {"obs": length + 1, "reset": length + 1}
@@ -99,3 +120,5 @@ BATCH_AXIS = {
     **dict.fromkeys(("episode_return", "episode_length"), 1),
     **dict.fromkeys(("state", "last_state"), 0),
 }
+
+STORES: dict[str, type[RolloutStore] | type[EpisodeStore]] = {"rollout": RolloutStore, "episodes": EpisodeStore}

@@ -12,7 +12,7 @@ it never blocks: back-pressure is a question, waiting is the runtime's business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -42,7 +42,13 @@ class PortCounters:
     refused: int = 0  # times reserve() found no room: back-pressure
     waited: int = 0  # times take() or read() found nothing
     dropped: int = 0  # messages given up because nobody had room for them
-    depth_peak: int = field(default=0)  # most messages waiting at once, seen by the consumer
+    depth_peak: int = 0  # most messages waiting at once, seen by the consumer
+
+    def drain(self) -> PortCounters:
+        """The counts since the last call; they start anew."""
+        counted = replace(self)
+        self.passed = self.refused = self.waited = self.dropped = self.depth_peak = 0
+        return counted
 
 
 class Sender(Protocol):

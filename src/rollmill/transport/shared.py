@@ -18,7 +18,7 @@ import numpy as np
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.transport.layout import ALIGNMENT, Layout
+from rollmill.transport.layout import Layout, aligned
 from rollmill.transport.ports import Lease, PortCounters
 
 _TOKEN = struct.Struct("=I")
@@ -196,7 +196,7 @@ def create_cell(name: str, spec: Nested, depth: int) -> CellPlan:
 
 
 def _header_bytes(depth: int) -> int:
-    return -(-(1 + 2 * depth) * 8 // ALIGNMENT) * ALIGNMENT
+    return aligned((1 + 2 * depth) * 8)
 
 
 class SharedCell:
