@@ -253,7 +253,7 @@ def _finish(experiment: Experiment) -> Run:
 
 
 def _tiny(config: ExperimentConfig) -> ExperimentConfig:
-    """The same experiment through all its parts in seconds: serial, and only as many steps as two updates take."""
+    """The same experiment through all its parts in seconds: serial, and one or two updates."""
     assembler = RECIPES[config.algorithm.name].assembler(config.algorithm)
     batch = config.env.groups * config.env.group_size * assembler.steps
     steps = batch + 1 if assembler.kind == "unroll" else 1

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 ENVIRONMENT = '''
-import os, signal, time
+import os, signal, subprocess, time
 import gymnasium as gym
 import numpy as np
 
@@ -26,6 +27,8 @@ class Faulty(gym.Env):
 
     def __init__(self, fault="none", after=300):
         self.fault, self.after, self.steps = fault, after, 0
+        if fault == "child":
+            self.child = subprocess.Popen(["sleep", "1000"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -48,6 +51,11 @@ class Faulty(gym.Env):
             if self.fault == "nan":
                 obs[1] = np.nan
         return obs, 1.0, False, self.t >= 20, {}
+
+    def close(self):
+        if self.fault == "child":
+            self.child.kill()
+            self.child.wait()
 '''
 
 
@@ -123,4 +131,5 @@ def train(tmp_path, shared_memory_stays_clean):
     for training in trainings:
         if training.process.poll() is None:
             training.process.kill()
-        training.process.communicate()
+        with suppress(subprocess.TimeoutExpired):
+            training.process.communicate(timeout=10)

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 from conftest import gone
 
@@ -50,6 +51,19 @@ def test_killing_any_process_leaves_nothing(train, victim):
         assert "killed by SIGKILL" in err
         assert training.summary["status"] == "failed"
         assert (training.run / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize("victim", ["main", "worker"])
+def test_what_an_environment_started_does_not_outlive_the_run(train, victim):
+    env = {"id": "faulty.py:Faulty", "args": {"fault": "child"}, "groups": 2, "group_size": 1}
+    training = train(*PROCESSES, config={"env": env, "algorithm": {"name": "ppo", "unroll": 16, "minibatch": 32}})
+    training.wait_for_updates()
+    family = training.family()
+    sleepers = [p for p in family if p.name() == "sleep" and p.parent().pid != training.process.pid]
+    assert len(sleepers) == 2, "one in each worker"
+    (psutil.Process(training.process.pid) if victim == "main" else sleepers[0].parent()).kill()
+    training.finish(timeout=20)
+    assert not gone(sleepers)
 
 
 @pytest.mark.parametrize("runtime", KINDS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rollmill
-from rollmill.errors import Refused
+from rollmill.errors import Detected, Refused
 from rollmill.models.weights import parameters_sha256
 from rollmill.observe.events import EpisodesEnded, RunStarted, Stopped, Updated
 from rollmill.run_folder import RunFolder
@@ -43,8 +43,9 @@ def test_events_come_in_order_and_count_every_step(tmp_path):
     assert sum(value for key, value in updates[-1].metrics.items() if key.startswith("time/")) == pytest.approx(1)
 
 
-def test_the_hash_in_the_summary_is_that_of_the_saved_weights(tmp_path):
-    experiment, _ = events_of(tmp_path / "run")
+@pytest.mark.parametrize("normalise", [False, True])
+def test_the_hash_in_the_summary_is_that_of_the_saved_weights(tmp_path, normalise):
+    experiment, _ = events_of(tmp_path / "run", **{"model.normalise_observations": normalise})
     assert parameters_sha256(RunFolder(tmp_path / "run").load_weights()) == experiment.summary["parameters_sha256"]
 
 
@@ -161,3 +162,93 @@ def test_a_script_without_a_main_guard_may_use_processes(tmp_path):
     )
     result = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.stdout.strip() == "done", result.stderr
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, observation_space, action_space):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Dropout(0.5))
+
+    def forward(self, obs, state, reset):
+        return self.layers(obs), state
+"""
+
+
+def test_dropout_of_a_custom_model_draws_from_the_seed(tmp_path):
+    import torch
+
+    (tmp_path / "net.py").write_text(NETWORK)
+    hashes = set()
+    for number in (1, 2):
+        torch.manual_seed(number)  # what the surrounding program did with torch's generator must not matter
+        changes = {"model.file": str(tmp_path / "net.py"), "model.class": "Net"}
+        hashes.add(events_of(tmp_path / str(number), **changes)[0].summary["parameters_sha256"])
+    assert len(hashes) == 1
+
+
+ENVIRONMENT = """
+import gymnasium as gym
+import numpy as np
+
+
+class Sick(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    steps = 0  # over all instances of this process
+
+    def __init__(self, symptom, after=10**9):
+        self.symptom, self.after = symptom, after
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        Sick.steps += 1
+        self.t += 1
+        reward = 1.0
+        if Sick.steps > self.after:
+            if self.symptom == "raise":
+                raise RuntimeError("out of order")
+            reward = 1e38 if Sick.steps % 2 else -1e38
+        return np.zeros(4, np.float32), reward, False, self.t >= 10, {}
+
+    def close(self):
+        if self.symptom == "close":
+            raise RuntimeError("won't close")
+"""
+
+
+def sick(tmp_path, symptom, after=10**9):
+    (tmp_path / "sick.py").write_text(ENVIRONMENT + f"# {symptom} {after}: a module of its own\n")
+    return {"env.id": f"{tmp_path / 'sick.py'}:Sick", "env.args": {"symptom": symptom, "after": after}}
+
+
+def test_an_environment_that_will_not_close_costs_nothing(tmp_path):
+    experiment, _ = events_of(tmp_path / "run", **sick(tmp_path, "close"))
+    assert experiment.summary["status"] == "done"
+    rollmill.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("after", [60, 300], ids=["in the baseline", "in training"])
+def test_a_failure_at_any_moment_leaves_a_summary_and_weights(tmp_path, after):
+    # 40 steps of the start-up check, then up to 200 of the baseline, then training
+    with pytest.raises(Exception, match="out of order"):
+        events_of(tmp_path / "run", **sick(tmp_path, "raise", after))
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+    assert RunFolder(tmp_path / "run").load_weights()
+
+
+def test_after_a_broken_update_the_last_good_weights_are_kept(tmp_path):
+    with pytest.raises(Detected, match=r"update \d+: "):
+        events_of(tmp_path / "run", **sick(tmp_path, "huge", 400))
+    weights = RunFolder(tmp_path / "run").load_weights()
+    assert all(np.isfinite(array).all() for array in weights.values())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["status"] == "detected"
+    assert summary["parameters_sha256"] == parameters_sha256(weights)

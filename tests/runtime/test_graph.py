@@ -44,6 +44,17 @@ def test_ends_that_do_not_fit_are_named(source, target, message):
         Graph((node("a", o=source), node("b", i=target)), (link(),))
 
 
+def test_a_stream_has_one_consumer_and_a_cell_one_producer():
+    ends = (End("b", "i"), End("c", "i"))
+    nodes = (node("a", o=out()), node("b", i=into()), node("c", i=into()))
+    with pytest.raises(GraphError, match="a stream has one consumer"):
+        Graph(nodes, (Link("l", Kind.STREAM, (End("a", "o"),), ends, 1),))
+    cell_out, cell_in = out(kind=Kind.CELL), into(kind=Kind.CELL)
+    nodes = (node("a", o=cell_out), node("d", o=cell_out), node("b", i=cell_in))
+    with pytest.raises(GraphError, match="a cell has one producer"):
+        Graph(nodes, (Link("l", Kind.CELL, (End("a", "o"), End("d", "o")), (End("b", "i"),), 1),))
+
+
 def test_a_port_left_open_or_wired_twice_is_named():
     nodes = (node("a", o=out()), node("b", i=into(), extra=into()))
     with pytest.raises(GraphError, match="not wired: b:extra"):

@@ -39,7 +39,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True)
 class EpisodesEnded(Event):
-    """The episodes that ended within the unrolls of one update, in ticket order."""
+    """The episodes that ended within the unrolls of one update; their order is the same on every runtime."""
 
     returns: tuple[float, ...]  # raw, before scale and clip
     lengths: tuple[int, ...]  # agent decisions

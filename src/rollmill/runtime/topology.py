@@ -82,7 +82,7 @@ def sync(plan: Blueprint) -> Graph:
 
 
 def _step_links(i: int) -> tuple[Link, Link]:
-    """Scenes and decisions of one group; two slots each, so that a slow collector delays nobody by a step."""
+    """Scenes and decisions of one group; a few slots each, so that a slow collector delays nobody by a step."""
     environment, collector = f"environment.{i}", f"collector.{i}"
     return (
         Link(
