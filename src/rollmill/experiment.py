@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,15 +17,16 @@ from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
 from rollmill.algorithms.registry import RECIPES
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.config_file import Loaded
-from rollmill.errors import Detected, RollmillError
+from rollmill.errors import Detected, RollmillError, WorkerFailed
 from rollmill.models.weights import parameters_sha256, weights_of
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Event, Progress, RunStarted, Said, Stopped
+from rollmill.observe.events import ComponentFailed, Event, Progress, RunStarted, Said, Stopped
 from rollmill.observe.observer import Observer
 from rollmill.observe.standard import default_observers
 from rollmill.policy import LoadedPolicy, load
 from rollmill.run_folder import RunFolder
 from rollmill.runtime.blueprint import Blueprint
+from rollmill.runtime.config import ThreadsConfig
 from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
@@ -143,6 +145,8 @@ class Experiment:
         except Exception as error:
             failure = error  # told below, when everything that can be kept is kept
         progress = runtime.learner.progress()
+        if failure is not None and not isinstance(failure, WorkerFailed):  # which has told its own
+            yield ComponentFailed(progress, "main", str(failure), "".join(traceback.format_exception(failure)))
         self.folder.save_weights(weights_of(runtime.learner.network))
         runtime.close()
         status, reason = self._verdict(failure)
@@ -253,15 +257,16 @@ def _finish(experiment: Experiment) -> Run:
 
 
 def _tiny(config: ExperimentConfig) -> ExperimentConfig:
-    """The same experiment through all its parts in seconds: serial, and one or two updates."""
-    assembler = RECIPES[config.algorithm.name].assembler(config.algorithm)
-    batch = config.env.groups * config.env.group_size * assembler.steps
-    steps = batch + 1 if assembler.kind == "unroll" else 1
+    """The same experiment through all its parts in seconds: serial, one thread, an update or two."""
+    algorithm, steps = config.algorithm.tiny(config.env.groups * config.env.group_size)
     return config.model_copy(
         update={
+            "algorithm": algorithm,
             "train": config.train.model_copy(update={"steps": steps}),
-            "runtime": config.runtime.model_copy(update={"kind": "serial"}),
-            "observe": config.observe.model_copy(update={"baseline_seconds": 0.2, "final_seconds": 0.5}),
+            "runtime": config.runtime.model_copy(update={"kind": "serial", "threads": ThreadsConfig()}),
+            "observe": config.observe.model_copy(
+                update={"baseline_seconds": 0.2, "final_episodes": 1, "final_seconds": 0.2}
+            ),
         }
     )
 

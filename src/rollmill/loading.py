@@ -50,7 +50,7 @@ def _load_file(path: Path, where: str) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses and pickle look their module up while it is being executed
     try:
         exec(compile(source, str(path), "exec"), module.__dict__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise Refused(f"{where}: {_describe(error, path)}; mend the file") from error
     return module
@@ -65,11 +65,11 @@ def _import(name: str, where: str) -> ModuleType:
             remedy = "install it, or name a file: path/to/file.py:Name"
             raise Refused(f"{where}: there is no module '{error.name}'; {remedy}") from error
         raise Refused(f"{where}: {_describe(error)}; install what is missing") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Refused(f"{where}: {_describe(error)}; mend the module") from error
 
 
-def _describe(error: Exception, path: Path | None = None) -> str:
+def _describe(error: BaseException, path: Path | None = None) -> str:
     """File, line and message of what went wrong, in one line; the line is the user's own where there is one."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"

@@ -40,6 +40,10 @@ class LoadedPolicy:
     def __call__(self, obs: Nested) -> Any:
         """The action for one observation of `observation_space`, or for a batch of them (one more leading axis)."""
         arrays = nested.map_leaves(lambda leaf, spec: np.asarray(leaf, spec.dtype), _like(obs, self._spec), self._spec)
+        for (path, leaf), (_, spec) in zip(nested.leaves(arrays), nested.leaves(self._spec), strict=True):
+            if leaf.shape[leaf.ndim - len(spec.shape) :] != spec.shape or leaf.ndim > len(spec.shape) + 1:
+                what = f"observation {path}".strip()
+                raise ValueError(f"{what} has shape {leaf.shape}; the policy takes {spec.shape}, or a batch of them")
         is_single = nested.first_leaf(arrays).ndim == len(nested.first_leaf(self._spec).shape)
         if is_single:
             arrays = nested.map_leaves(lambda leaf: leaf[None], arrays)

@@ -192,3 +192,13 @@ def test_a_frozen_parameter_is_left_where_it_is(rule):
     assert torch.equal(network[0].weight, before)
     assert network[0].weight.data_ptr() == place
     assert not torch.equal(network[0].bias, moving)
+
+
+def test_a_parameter_that_is_not_dense_gets_room_of_its_own():
+    module = torch.nn.Module()
+    module.sparse = torch.nn.Parameter(torch.arange(24.0).view(4, 6)[:, ::2])
+    module.next = torch.nn.Parameter(torch.full((5,), -1.0))
+    before = module.sparse.detach().clone()
+    FlatOptimizer(module, OptimizerSettings("adam", 0.1, 1e-8, None))
+    torch.testing.assert_close(module.sparse.detach(), before)
+    assert module.next.tolist() == [-1.0] * 5

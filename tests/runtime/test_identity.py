@@ -29,6 +29,7 @@ CASES = {
     "normalised": {"env.id": "Pendulum-v1", "model.normalise_observations": True},
     "memory": {"env.id": "probe/memory-cue", "model.memory": "gru", "model.memory_size": 16, "env.group_size": 3,
                "algorithm.minibatch": 48, "train.steps": 768},
+    "frozen-lake": {"env.id": "FrozenLake-v1", "train.steps": 1024},
     "vpg": {"algorithm": {"name": "vpg", "episode_steps": 60}, "env.group_size": 3},
 }  # fmt: skip
 

@@ -172,6 +172,52 @@ def test_environment_and_inference_play_together(plan):
     assert rounds == STEPS
 
 
+def test_inference_and_collector_agree_on_the_rows_of_an_unroll(plan):
+    bench = Bench(plan)
+    inference, collector, scenes = bench.inference(), bench.collector(), bench.scenes.sender(0)
+    bench.give_ticket(sequence=4)
+    environment_end, seen = bench.decisions.receiver(0), []
+    for t in range(STEPS + 1):
+        lease = scenes.reserve()
+        lease.arrays["obs"][:] = t / 10
+        lease.arrays["over"][...] = t == STEPS
+        scenes.commit(lease)
+        while inference.work() or collector.work():
+            pass
+        if (answer := environment_end.take()) is not None:
+            seen.append(answer.arrays["action"].tolist())
+            environment_end.release(answer)
+    unroll = bench.unrolls.receiver(0).take().arrays
+    assert unroll["ticket"].tolist() == [0, 4, 0]
+    assert unroll["action"].tolist() == seen, "what the environment was told is what was recorded"
+
+
+def test_collector_and_learner_make_an_update_of_an_unroll(plan):
+    bench = Bench(plan)
+    learner, collector = bench.learner(), bench.collector()
+    scenes, decisions = bench.scenes.sender(0), bench.decisions.sender(0)
+    others = bench.scenes.receiver(0), bench.decisions.receiver(0), bench.tickets.receiver(0)
+    assert learner.work()
+    for t in range(STEPS + 1):
+        lease = scenes.reserve()
+        lease.arrays["valid"][:] = True
+        lease.arrays["over"][...] = t == STEPS
+        scenes.commit(lease)
+        if t < STEPS:
+            lease = decisions.reserve()
+            lease.arrays["row"][...] = t
+            lease.arrays["log_prob"][:] = -0.7
+            decisions.commit(lease)
+        while collector.work():
+            pass
+        for port in others:
+            if (lease := port.take()) is not None:
+                port.release(lease)
+    assert learner.work()
+    assert learner.updates == 1
+    assert learner.progress().env_steps == STEPS * SIZE
+
+
 def test_all_four_together_make_the_unroll_of_the_fused_actor(plan):
     bench, fused = Bench(plan), Bench(plan)
     parts = [bench.learner(), bench.environment(), bench.inference(), bench.collector()]

@@ -80,6 +80,12 @@ class PPOConfig(AlgorithmConfig):
                 f"has memory; choose {self.unroll} times a divisor of {columns}"
             )
 
+    def tiny(self, columns: int) -> tuple[Self, int]:
+        """Short unrolls, one epoch, one minibatch."""
+        unroll = min(self.unroll, 16)
+        changes = {"unroll": unroll, "epochs": 1, "minibatch": columns * unroll}
+        return self.model_copy(update=changes), 2 * columns * unroll
+
     @model_validator(mode="after")
     def _refuse_unread_keys(self) -> Self:
         if self.anneal_clip and self.clip is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
@@ -58,6 +58,10 @@ class AlgorithmConfig(Config):
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
         """Refuse a batch of `columns` environments that the update can't cut up."""
+
+    def tiny(self, columns: int) -> tuple[Self, int]:
+        """The same algorithm with so little work that an update takes a moment, and the steps of two updates."""
+        raise TypeError(f"{type(self).__name__} has no tiny form")
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:

@@ -15,7 +15,7 @@ its rewards to go stop at the cut. The share of such episodes is reported as `cu
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -53,6 +53,11 @@ class VPGConfig(AlgorithmConfig):
     normalise: bool = Field(default=True, description="divide R - b by its deviation over the update")
     entropy_coefficient: float = Field(default=0.0, ge=0, description="weight of the entropy bonus")
     max_grad_norm: float | None = Field(default=None, gt=0, description="gradient norm is clipped to this; null: not")
+
+    def tiny(self, columns: int) -> tuple[Self, int]:
+        """Episodes that are cut early; the steps of one update at least, for nobody knows how long episodes are."""
+        steps = min(self.episode_steps, 50)
+        return self.model_copy(update={"episode_steps": steps}), columns
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:

@@ -52,6 +52,8 @@ def _report(error: Exception, message: str, is_debugging: bool) -> None:
         traceback.print_exception(error)
     if isinstance(error, WorkerFailed) and error.child_traceback:
         print(error.child_traceback.rstrip(), file=sys.stderr)
+    elif isinstance(error, RollmillError) and error.exit_code == 1 and error.__cause__ is not None:
+        traceback.print_exception(error.__cause__)  # what the user's own code raised, where it raised it
     print("rollmill:", " ".join(message.split()), file=sys.stderr)
 
 

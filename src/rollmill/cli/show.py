@@ -36,14 +36,14 @@ def _config(path: Path, as_json: bool) -> str:
 
 
 def _run(path: Path, as_json: bool) -> str:
-    from rollmill.report.runs import read_summary, summary_rows
+    from rollmill.observe.closing import closing_lines
+    from rollmill.report.runs import read_summary
 
     summary = read_summary(path)
     if as_json:
         return json.dumps(summary, indent=2)
-    rows = summary_rows(summary)
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+    lines = closing_lines({"title": str(path), "run": str(path), **summary})
+    return "\n".join([*lines, "", f"  {'everything':<11}rollmill show {path} --json"])
 
 
 def _tree(rows: list[Row]) -> list[str]:

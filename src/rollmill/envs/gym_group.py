@@ -32,6 +32,9 @@ class GymGroup:
         self._id = env_id
         self._verify = verify
         self._envs = [construct() for _ in range(size)]
+        for name in ("observation_space", "action_space"):
+            if not isinstance(getattr(self._envs[0], name, None), gym.Space):
+                raise Refused(f"env.id={env_id}: the environment has no {name}; set it to a gymnasium space")
         self.observation_space = self._envs[0].observation_space
         self.action_space = self._envs[0].action_space
         self.observation_spec = spaces.observation_spec(self.observation_space, f"env.id={env_id}: observation")
@@ -46,8 +49,8 @@ class GymGroup:
     def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Call `env.reset(seed=seeds[k])` where `mask` is True."""
         for k in np.flatnonzero(mask).tolist():
-            observation, _ = self._call(k, "reset", seed=int(seeds[k]))
             self._steps[k] = 0
+            observation, _ = self._unpacked(k, "reset", 2, self._call(k, "reset", seed=int(seeds[k])))
             self._running[k] = True
             self._store(k, observation)
 
@@ -60,7 +63,8 @@ class GymGroup:
         for k in np.flatnonzero(active).tolist():
             if not self._running[k]:
                 raise needs_reset(k)
-            observation, reward, terminated, truncated, _ = self._call(k, "step", rows[k])
+            result = self._call(k, "step", rows[k])
+            observation, reward, terminated, truncated, _ = self._unpacked(k, "step", 5, result)
             self._steps[k] += 1
             if self._verify:
                 self._refuse(k, result_fault(reward, terminated, truncated))
@@ -89,6 +93,16 @@ class GymGroup:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise EnvironmentFailed(f"env.id={self._id}: environment {k} raised in {name}(): {reason}") from error
+
+    def _unpacked(self, k: int, name: str, count: int, result: Any) -> Any:
+        """What a call gave, if it is as many values as gymnasium's interface has."""
+        if not isinstance(result, tuple) or len(result) != count:
+            given = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+            fault = f"{name}() gives {given}, gymnasium's interface has {count}"
+            if self._verify:
+                self._refuse(k, fault)
+            raise EnvironmentFailed(f"env.id={self._id}: environment {k}: {fault}")
+        return result
 
     def _store(self, k: int, observation: Any) -> None:
         """Copy an observation into row k."""

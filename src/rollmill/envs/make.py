@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +85,9 @@ def _from_registry(config: EnvConfig) -> Constructor:
     def construct() -> gym.Env[Any, Any]:
         try:
             # our own check at start-up replaces gymnasium's checker, which costs time on every step
-            return gym.make(config.id, max_episode_steps=config.time_limit, disable_env_checker=True, **config.args)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # refused below, in one line, where it matters
+                return gym.make(config.id, max_episode_steps=config.time_limit, disable_env_checker=True, **config.args)
         except gym.error.DeprecatedEnv as error:
             raise Refused(f"env.id={config.id}: {_one_line(error)}") from error
         except gym.error.UnregisteredEnv as error:

@@ -18,6 +18,9 @@ class FlatOptimizer:
 
     def __init__(self, network: torch.nn.Module, settings: OptimizerSettings) -> None:
         parameters = [p for p in network.parameters() if p.requires_grad]
+        for p in parameters:
+            if p.data.clone().stride() != p.data.stride():  # cloning keeps the strides of dense tensors only
+                p.data = p.data.contiguous()
         self._flat = torch.cat([_dense(p) for p in parameters])
         self._gradient = torch.zeros_like(self._flat)
         offset = 0

@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused, nearest
-
-# what a reader looks for first; the rest of the summary follows in its own order
-_FIRST = (
-    *("status", "reason", "title", "env_steps", "frames", "updates", "episodes"),
-    *("returns", "random_baseline", "throughput", "parameters_sha256", "resume_grade"),
-)
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -29,14 +22,6 @@ def read_summary(path: Path) -> dict[str, Any]:
         summary["status"] = "died"
     files = {name: str(path / name) for name in ("curve.png", "logs") if (path / name).exists()}
     return {**summary, "process": process, "files": files}
-
-
-def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The summary as names and readable values, the important ones first."""
-    ordered = {key: summary[key] for key in (*_FIRST, *summary) if key in summary}
-    if "written_at" in ordered:  # seconds since 1970
-        ordered["written_at"] = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ordered["written_at"]))
-    return [(name, _readable(value)) for name, value in _flat(ordered, "")]
 
 
 def _refuse_other_folders(path: Path) -> None:
@@ -88,19 +73,3 @@ def _boot_time() -> int:
     """When the machine started, in seconds since 1970."""
     lines = Path("/proc/stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("btime"))
-
-
-def _flat(tree: Mapping[str, Any], above: str) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
-
-
-def _readable(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return value if isinstance(value, str) else json.dumps(value)

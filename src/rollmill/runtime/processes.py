@@ -26,6 +26,7 @@ from rollmill.runtime.process import THREAD_VARIABLES, set_threads, usable_cores
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
 
+START_SECONDS = 120.0  # that workers have at least to import and to build their environments
 POLL_MILLISECONDS = 500  # between looks at the clock and the stop flag while nothing comes
 
 
@@ -57,6 +58,7 @@ class ProcessRuntime:
         self._exits: _Lines
         self._life = -1
         self._descriptors: list[int] = []
+        self._starting = set(self._places)  # workers that are not ready yet
         self._is_stopping = False
         self._ended = False
         self.learner: Learner
@@ -113,7 +115,8 @@ class ProcessRuntime:
             poll.register(descriptor, select.POLLIN)
         quiet_since = monotonic()
         while not self.learner.done and not self._is_stopping:
-            progressed = self.learner.work()
+            # Training begins when every worker is there: their start is not counted as its time.
+            progressed = not self._starting and self.learner.work()
             while self.learner.events:
                 yield self.learner.events.popleft()
             if progressed:
@@ -125,11 +128,9 @@ class ProcessRuntime:
                 elif event & select.POLLHUP and not event & select.POLLIN:
                     poll.unregister(descriptor)
             yield from self._messages()
-            if monotonic() - quiet_since > self._config.stall_seconds:
-                raise Stalled(
-                    f"no unroll for {self._config.stall_seconds:.0f} s from actors {self.learner.store.missing()}; "
-                    "a hung environment? raise runtime.stall_seconds if it is only slow"
-                )
+            patience = max(self._config.stall_seconds, START_SECONDS if self._starting else 0.0)
+            if monotonic() - quiet_since > patience:
+                raise Stalled(self._diagnosis(patience))
         yield from self._messages()
 
     def stop(self) -> None:
@@ -157,9 +158,11 @@ class ProcessRuntime:
         """What workers said; raises if one of them ended."""
         failure: ComponentFailed | None = None
         exits = self._exits.take()
-        for lines in self._reports.values():
+        for place, lines in self._reports.items():
             for message in lines.take():
-                if message["kind"] == "said":
+                if message["kind"] == "ready":
+                    self._starting.discard(place)
+                elif message["kind"] == "said":
                     yield Said(self.learner.progress(), message["component"], message["text"])
                 elif failure is None:
                     failure = ComponentFailed(
@@ -176,6 +179,14 @@ class ProcessRuntime:
         if failure is not None:
             yield failure
             raise WorkerFailed(f"{failure.component}: {failure.message}", failure.traceback)
+
+    def _diagnosis(self, patience: float) -> str:
+        limit = f"{patience:.0f} s"
+        if self._starting:
+            return f"{', '.join(sorted(self._starting))} did not start within {limit}; raise runtime.stall_seconds?"
+        missing = self.learner.store.missing()
+        remedy = "a hung environment? raise runtime.stall_seconds if it is only slow"
+        return f"no unroll for {limit} from actors {missing}; {remedy}"
 
     def _worker_plan(self, place: str, core: int | None) -> WorkerPlan:
         nodes = tuple(node for node in self._graph.nodes if node.place == place)

@@ -49,6 +49,7 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             components.append((threads, node.build(node.name, ports)))
             core = "" if plan.core is None else f", core {plan.core}"
             _say(plan, node.name, f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}")
+        _report(plan, kind="ready")
         while True:
             progressed = False
             for threads, component in components:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from rollmill import nested
@@ -90,9 +91,9 @@ class RolloutStore(_TicketOrderedStore):
     def _sparse(self, parts: tuple[Any, ...], ended: torch.Tensor) -> torch.Tensor:
         """The rows at which an episode ended, in row-major order of [T, B]."""
         columns = parts[0].shape[1]
-        rows = [torch.from_numpy(parts[b // columns][t, b % columns]) for t, b in ended.nonzero().tolist()]
-        empty = torch.from_numpy(parts[0][:0, 0])
-        return (torch.stack(rows) if rows else empty).to(self._device)
+        rows = [parts[b // columns][t, b % columns] for t, b in ended.nonzero().tolist()]
+        joined = np.stack(rows) if rows else parts[0][:0, 0]
+        return torch.from_numpy(joined).to(self._device)
 
 
 class EpisodeStore(_TicketOrderedStore):
