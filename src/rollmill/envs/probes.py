@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +14,7 @@ from rollmill.types import Array
 Info = dict[str, Any]
 
 
-class _Rounds(gym.Env[Any, Any]):
+class _Rounds(gym.Env[Any, Any], ABC):
     """A task of independent rounds: show something, reward the answer, show the next thing."""
 
     def __init__(self, length: int, truncates: bool) -> None:
@@ -34,13 +35,13 @@ class _Rounds(gym.Env[Any, Any]):
         over = self._step >= self._length
         return self._draw(), reward, over and not self._truncates, over and self._truncates, {}
 
+    @abstractmethod
     def _draw(self) -> Any:
         """Choose a round and return what the agent sees of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _reward(self, action: Any) -> float:
         """What the answer is worth."""
-        raise NotImplementedError
 
 
 class Identity(_Rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ class Sampled(NamedTuple):
     parts: list[dict[str, Nested]]  # the same as a list of tensors by field: one for the whole batch, or one per unroll
 
 
-class _TicketOrderedStore:
+class _TicketOrderedStore(ABC):
     """Collects one unroll of every actor; the order is by ticket, never by arrival."""
 
     def __init__(self, port: Receiver, actors: int, device: str) -> None:
@@ -58,8 +59,9 @@ class _TicketOrderedStore:
             self._port.release(self._held.pop(ticket))
         return sampled
 
+    @abstractmethod
     def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
-        raise TypeError("a store says how its batch is made")
+        """Copy the unrolls into a batch."""
 
 
 class RolloutStore(_TicketOrderedStore):
