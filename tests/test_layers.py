@@ -10,7 +10,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "rollmill"
 
 LAYERS = [
-    {"types", "nested", "spaces", "seeding", "config", "config_file", "errors", "loading"},
+    {"types", "nested", "spaces", "seeding", "config", "config_file", "errors", "loading", "liveness"},
     {"models"},
     {"stores", "transport", "algorithms", "envs"},
     {"actors", "learners", "observe"},

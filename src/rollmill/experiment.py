@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import Any
 
@@ -46,6 +47,7 @@ __all__ = [
     "train_run",
 ]
 
+ONE_SIGNAL_SECONDS = 0.3  # two signals within this time are one
 RESUME_GRADE = "approximate: only the weights are saved"
 
 
@@ -86,6 +88,7 @@ class Experiment:
         self._runtime: SerialRuntime | ProcessRuntime | None = None
         self._is_stopping = False
         self.signal = 0
+        self._signalled = 0.0
         self.folder: RunFolder
         self.summary: dict[str, Any] = {}
 
@@ -218,18 +221,23 @@ class Experiment:
 
     @contextmanager
     def _signals_stop(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM ends the run in order, the second at once."""
+        """The first Ctrl-C, SIGTERM or SIGHUP ends the run in order, the second at once."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def handle(number: int, frame: FrameType | None) -> None:
+            if self._is_stopping and monotonic() - self._signalled < ONE_SIGNAL_SECONDS:
+                return  # the same wish, sent twice: by a terminal and a scheduler, say
             if self._is_stopping:
                 raise SystemExit(128 + number) if number == signal.SIGTERM else KeyboardInterrupt
-            self.signal = number
+            self.signal, self._signalled = number, monotonic()
             self.stop()
 
-        before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+        # what was started with nohup is not to hear the terminal go
+        heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, handle) for number in heard}
         try:
             yield
         finally:

@@ -18,6 +18,7 @@ import numpy as np
 from rollmill.config import Config
 from rollmill.config_file import dump
 from rollmill.errors import Refused
+from rollmill.liveness import is_gone
 from rollmill.types import Array
 
 PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "ale-py", "pydantic", "safetensors")
@@ -40,8 +41,11 @@ class RunFolder:
                 return cls(path)
             if not overwrite:
                 raise Refused(f"--run {path} exists; choose another folder, or --overwrite to replace it")
+            if path.is_symlink():
+                raise Refused(f"--run {path} is a link, which is not overwritten; name the folder it leads to")
             if not (path / MARK).is_file():
                 raise Refused(f"--run {path} is no run folder (it has no {MARK}), so it is not overwritten; remove it")
+            _refuse_living(path)
             shutil.rmtree(path)
         try:
             path.mkdir(parents=True)
@@ -76,6 +80,12 @@ class RunFolder:
 
     def describe(self, config: Config) -> None:
         """Keep what is needed to know and repeat this run: the resolved config, versions, commit, machine."""
+        try:
+            self._describe(config)
+        except OSError as error:
+            raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
+
+    def _describe(self, config: Config) -> None:
         self.logs.mkdir(exist_ok=True)
         write_atomically(self.path / "config.yaml", dump(config).encode())
         facts = {
@@ -108,6 +118,20 @@ class RunFolder:
         except (SafetensorError, OSError) as error:
             raise Refused(f"{self.weights} can't be read: {error}; it is cut short or damaged") from error
         return loaded
+
+
+def _refuse_living(path: Path) -> None:
+    """A run that still goes on is not overwritten: both would write into one folder."""
+    try:
+        process = json.loads((path / MARK).read_text())
+        summary = json.loads((path / "summary.json").read_text())
+    except (OSError, ValueError):
+        return
+    if summary.get("status") == "running" and process.get("pid") != os.getpid():
+        if process.get("host") == platform.node() and not is_gone(process, path / MARK):
+            raise Refused(
+                f"--run {path} is being written by process {process['pid']}; stop it, or choose another folder"
+            )
 
 
 def write_atomically(path: Path, data: bytes) -> None:

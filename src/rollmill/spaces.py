@@ -14,6 +14,8 @@ from rollmill.types import Array, ArraySpec
 
 def observation_spec(space: gym.Space[Any], where: str = "observation") -> Nested:
     """The nested spec of an observation; a tuple space is read as a dict with keys "0", "1" and so on."""
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) and not space.spaces:
+        raise Refused(f"{where}: the space is empty, so there is nothing to learn from; give it a part")
     if isinstance(space, gym.spaces.Dict):
         return {key: observation_spec(sub, f"{where}.{key}") for key, sub in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -21,6 +23,8 @@ def observation_spec(space: gym.Space[Any], where: str = "observation") -> Neste
     if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary | gym.spaces.MultiDiscrete):
         assert space.shape is not None
         assert space.dtype is not None
+        if 0 in space.shape:
+            raise Refused(f"{where}: the shape {space.shape} holds no numbers; give it some")
         # float64 observations are stored as float32: that is what every network computes with
         dtype = "float32" if space.dtype == np.float64 else np.dtype(space.dtype).name
         return ArraySpec(space.shape, dtype)
@@ -39,6 +43,11 @@ def observation_leaf_space(space: gym.Space[Any]) -> dict[str, gym.Space[Any]] |
     if isinstance(space, gym.spaces.Tuple):
         return {str(i): sub for i, sub in enumerate(space.spaces)}
     return space
+
+
+def is_channel_last(shape: tuple[int, ...]) -> bool:
+    """Whether a three-axis image is [H, W, C]: its channel axis is the shorter of the first and the last."""
+    return len(shape) == 3 and shape[2] < shape[0]
 
 
 def action_spec(space: gym.Space[Any]) -> ArraySpec:

@@ -81,3 +81,8 @@ def test_a_row_does_not_depend_on_the_padding(size):
     small = StochasticPolicy(network, size).act(obs[:size], {}, reset[:size], noise[:size])
     for ours, theirs in zip(small[:3], large[:3], strict=True):
         np.testing.assert_array_equal(ours, theirs[:size])
+
+
+def test_many_actions_are_left_to_torch():
+    network = build_network(OBSERVATIONS, gym.spaces.Discrete(4000), ModelConfig(), seed=4)
+    assert plain_network(network, 4) is None, "the policy head alone is a product large enough for several threads"

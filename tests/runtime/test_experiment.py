@@ -215,7 +215,7 @@ class Sick(gym.Env):
         if Sick.steps > self.after:
             if self.symptom == "raise":
                 raise RuntimeError("out of order")
-            reward = 1e38 if Sick.steps % 2 else -1e38
+            reward = float("inf") if self.symptom == "infinite" else 1e38 if Sick.steps % 2 else -1e38
         return np.zeros(4, np.float32), reward, False, self.t >= 10, {}
 
     def close(self):
@@ -252,3 +252,23 @@ def test_after_a_broken_update_the_last_good_weights_are_kept(tmp_path):
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["status"] == "detected"
     assert summary["parameters_sha256"] == parameters_sha256(weights)
+
+
+def test_an_infinite_reward_is_detected_behind_a_clip(tmp_path):
+    with pytest.raises(Detected, match="return of environment"):
+        events_of(tmp_path / "run", **sick(tmp_path, "infinite", 400), **{"env.reward_clip": 1.0})
+
+
+def test_a_living_run_is_not_overwritten(tmp_path):
+    events_of(tmp_path / "run")
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        facts = json.loads((tmp_path / "run" / "run.json").read_text())
+        (tmp_path / "run" / "run.json").write_text(json.dumps(facts | {"pid": sleeper.pid}))
+        (tmp_path / "run" / "summary.json").write_text(json.dumps({"status": "running"}))
+        with pytest.raises(Refused, match=f"is being written by process {sleeper.pid}; stop it"):
+            list(rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run", overwrite=True).run())
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    list(rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run", overwrite=True).run())

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 
+from rollmill import nested
 from rollmill.transport import local, shared
 from rollmill.transport.layout import ALIGNMENT, Layout
 from rollmill.types import ArraySpec
@@ -134,11 +135,18 @@ def test_a_cell_that_is_being_written_is_refused():
 
 def test_fields_are_aligned():
     layout = Layout(SPEC)
-    assert all(offset % ALIGNMENT == 0 for offset in layout.offsets.values())
+    assert all(offset % ALIGNMENT == 0 for _, offset in nested.leaves(layout.offsets))
     assert layout.nbytes == 2 * ALIGNMENT  # a bool and three floats, one line each
     memory = bytearray(layout.nbytes)
     layout.views(memory)["x"][:] = 1.0
     assert not layout.views(memory)["deep"]["flag"]
+
+
+def test_keys_with_dots_do_not_share_memory():
+    layout = Layout({"a.b": ArraySpec((), "int64"), "a": {"b": ArraySpec((), "int64")}})
+    views = layout.views(bytearray(layout.nbytes))
+    views["a.b"][...], views["a"]["b"][...] = 1, 2
+    assert (int(views["a.b"]), int(views["a"]["b"])) == (1, 2)
 
 
 def test_a_message_crosses_to_another_process_and_the_ready_pipe_wakes_a_poll():

@@ -75,7 +75,8 @@ class StochasticPolicy:
             action = distribution.sample(params, torch.from_numpy(noise).to(self._device))
         log_prob = distribution.log_prob(params, action)
         value = torch.zeros_like(log_prob) if output.value is None else output.value[0, :size]
-        state = nested.map_leaves(lambda leaf: leaf[:size].cpu().numpy(), output.state)
+        # copied: a model may hand back the very tensors it was given, which the next decision fills anew
+        state = nested.map_leaves(lambda leaf: leaf[:size].cpu().numpy().copy(), output.state)
         return Decision(action.cpu().numpy(), log_prob.cpu().numpy(), value.cpu().numpy(), state)
 
 

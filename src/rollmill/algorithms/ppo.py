@@ -112,7 +112,7 @@ class Minibatch(NamedTuple):
 
     obs: Nested
     state: Nested
-    reset: torch.Tensor | None  # None without memory
+    reset: torch.Tensor
     action: torch.Tensor
     old: Samples
 
@@ -168,7 +168,7 @@ def summarise(terms: list[Terms], clip: float | None) -> dict[str, float]:
 
 def _kl(log_ratio: torch.Tensor) -> float:
     """Schulman's k3 estimate of KL(old, new): unbiased and never negative."""
-    return float((log_ratio.exp() - 1 - log_ratio).mean())
+    return float((log_ratio.expm1() - log_ratio).mean())
 
 
 class PPOUpdate:
@@ -261,9 +261,10 @@ class PPOUpdate:
             return field.flatten(0, 1)[order].unsqueeze(0).chunk(count, 1)
 
         obs = nested.map_leaves(lambda leaf: cut(leaf[:-1]), batch["obs"])
-        actions, olds = cut(batch["action"]), zip(*(cut(field) for field in samples), strict=True)
-        for number, (action, old) in enumerate(zip(actions, olds, strict=True)):
-            yield Minibatch(nested.index(obs, number), {}, None, action, Samples(*old))
+        resets, actions = cut(batch["reset"][:-1]), cut(batch["action"])
+        olds = zip(*(cut(field) for field in samples), strict=True)
+        for number, (reset, action, old) in enumerate(zip(resets, actions, olds, strict=True)):
+            yield Minibatch(nested.index(obs, number), {}, reset, action, Samples(*old))
 
     def _shuffled_sequences(
         self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator

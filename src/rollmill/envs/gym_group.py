@@ -14,7 +14,7 @@ from rollmill.envs.group import EnvironmentFailed, StepResult, needs_reset
 from rollmill.envs.verify import observation_fault, result_fault
 from rollmill.errors import Refused
 from rollmill.nested import Nested
-from rollmill.types import Array, lead
+from rollmill.types import Array, ArraySpec, lead
 
 
 class GymGroup:
@@ -109,7 +109,9 @@ class GymGroup:
         if self._verify:
             self._refuse(k, observation_fault(self.observation_space, observation))
         try:
-            nested.assign(self.obs, k, _keyed(observation))
+            keyed = _keyed(observation)
+            nested.map_leaves(_same_shape, self.observation_spec, keyed)
+            nested.assign(self.obs, k, keyed)
         except (ValueError, TypeError, KeyError) as error:
             where = f"env.id={self._id}: environment {k}, step {self._steps[k]}"
             raise EnvironmentFailed(f"{where}: the observation doesn't fit the space: {error}") from error
@@ -119,6 +121,12 @@ class GymGroup:
             when = f"step {self._steps[k]}" if self._steps[k] else "reset"
             remedy = "mend the environment or its observation_space"
             raise Refused(f"env.id={self._id}: environment {k}, {when}: {fault}; {remedy}")
+
+
+def _same_shape(spec: ArraySpec, value: Any) -> None:
+    """Assigning would broadcast a smaller observation without a word."""
+    if np.shape(value) != spec.shape:
+        raise ValueError(f"its shape is {np.shape(value)}, the space says {spec.shape}")
 
 
 def _keyed(observation: Any) -> Nested:

@@ -89,5 +89,5 @@ def stack_space(space: gym.Space[Any], count: int, path: str = "observation") ->
 
 
 def _growing_axis(shape: tuple[int, ...]) -> int:
-    """The axis along which a leaf grows: an image's channel axis is the shorter of its first and last."""
-    return 2 if len(shape) == 3 and shape[2] < shape[0] else 0
+    """The axis along which a leaf grows: that of an image's channels."""
+    return 2 if spaces.is_channel_last(shape) else 0

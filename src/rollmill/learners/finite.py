@@ -29,7 +29,7 @@ def refuse_nonfinite(parts: list[dict[str, Any]], tickets: list[Ticket], update:
 
 
 def _suspects(part: dict[str, Any]) -> list[tuple[str, Any]]:
-    found = [("reward", part["reward"])]
+    found = [("reward", part["reward"]), ("return", part["episode_return"])]  # the latter is raw, before any clip
     for field, name in (("obs", "observation"), ("final_obs", "final observation")):
         if field in part:
             found += [(f"{name} {path}".strip(), leaf) for path, leaf in nested.leaves(part[field])]

@@ -27,6 +27,7 @@ def check_network(network: Network, observation_space: gym.Space[Any], action_sp
     may well be zero at the start (a zero last layer makes it so): what counts is that there is one.
     """
     with reproducible(seed=0):
+        _check_dtypes(network)
         trial = deepcopy(network).train()
         device = next(trial.parameters()).device
         obs = nested.map_leaves(
@@ -38,6 +39,13 @@ def check_network(network: Network, observation_space: gym.Space[Any], action_sp
         output: NetworkOutput = guarded(network.setting, "forward()", lambda: trial(obs, state, reset))
         _check_output(network, output, state)
         _check_gradients(trial, output, action_space)
+
+
+def _check_dtypes(network: Network) -> None:
+    for name, parameter in network.named_parameters():
+        if parameter.dtype != torch.float32:
+            dtype = str(parameter.dtype).removeprefix("torch.")
+            raise Refused(f"{network.setting}: parameter '{_user_name(name)}' is {dtype}; make it float32")
 
 
 def _check_output(network: Network, output: NetworkOutput, state: nested.Nested) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rollmill.errors import Refused
+from rollmill.spaces import is_channel_last
 
 BYTE_SCALE = 1 / 255  # uint8 observations become 0 to 1
 SMALLEST_IMAGE = 8  # pixels on the shorter side; what is smaller is a table, not a picture
@@ -41,21 +42,20 @@ class ImageLayout(NamedTuple):
 def image_layout(space: gym.Space[Any]) -> ImageLayout | None:
     """The layout of an image space: [H, W], [C, H, W] or [H, W, C]; None if the space holds no images.
 
-    The last axis counts as channels when it has 1, 3 or 4 entries and the first hasn't.
+    With three axes the shorter of the first and the last counts the channels.
     """
     if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
     shape = space.shape
-    is_channel_last = len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 3, 4)
     if len(shape) == 2:
         channels, height, width = 1, *shape
-    elif is_channel_last:
+    elif is_channel_last(shape):
         height, width, channels = shape
     else:
         channels, height, width = shape
     if min(height, width) < SMALLEST_IMAGE:
         return None
-    return ImageLayout(channels, height, width, is_channel_last, space.dtype == np.uint8)
+    return ImageLayout(channels, height, width, is_channel_last(shape), space.dtype == np.uint8)
 
 
 class Numbers(nn.Module):

@@ -74,10 +74,15 @@ def plain_network(network: Network, rows: int) -> PlainNetwork | None:
         or network.normaliser is not None
         or not isinstance(network.distribution, Categorical)
         or next(network.parameters()).device.type != "cpu"
-        or rows * max(layer.inputs * layer.outputs for layer in encoder.twin.linears()) > LARGEST_PRODUCT
+        or rows * _largest_layer(network, encoder) > LARGEST_PRODUCT
     ):
         return None
     return PlainNetwork(network, rows)
+
+
+def _largest_layer(network: Network, encoder: TwinEncoder) -> int:
+    hidden = [layer.inputs * layer.outputs for layer in encoder.twin.linears()]
+    return max(*hidden, network.policy.weight.numel())
 
 
 def _array(tensor: Any) -> Array:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused, nearest
+from rollmill.liveness import is_gone
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -18,7 +16,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     process = _read_json(path / "run.json")
     # run.json is written first: without a summary the run has only just begun, or didn't get far
     summary: dict[str, Any] = {"status": "running", **_read_json(path / "summary.json")}
-    if summary["status"] == "running" and _is_gone(process, path / "run.json"):
+    if summary["status"] == "running" and is_gone(process, path / "run.json"):
         summary["status"] = "died"
     files = {name: str(path / name) for name in ("curve.png", "logs") if (path / name).exists()}
     return {**summary, "process": process, "files": files}
@@ -51,25 +49,3 @@ def _read_json(file: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise Refused(f"{file}: not a record of a run: the run's metrics and logs are still there")
     return record
-
-
-def _is_gone(process: Mapping[str, Any], written: Path) -> bool:
-    """Whether the process that wrote run.json has ended; unknown, hence False, for one on another host."""
-    pid = process.get("pid")
-    if not isinstance(pid, int) or process.get("host") != platform.node():
-        return False
-    try:
-        # the name in parentheses may hold spaces; behind it stand the state and, 19 fields further, the start
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except FileNotFoundError:
-        return True
-    is_zombie = fields[0] in "ZX"
-    # Numbers are used again, in containers soon: a process that began after the file was written is another one.
-    began = _boot_time() + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return is_zombie or began > written.stat().st_mtime + 10.0  # seconds of slack for a clock that was set
-
-
-def _boot_time() -> int:
-    """When the machine started, in seconds since 1970."""
-    lines = Path("/proc/stat").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("btime"))

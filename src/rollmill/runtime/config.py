@@ -12,9 +12,11 @@ from rollmill.config import Config
 class ThreadsConfig(Config):
     """Threads of the numeric libraries per role, equal on every runtime."""
 
-    learner: int = Field(default=1, ge=1, description="threads; changes the last bits of the gradients of convolutions")
-    actor: int = Field(default=1, ge=1, description="threads of actors, environments and collectors")
-    inference: int = Field(default=1, ge=1, description="threads of central inference")
+    learner: int = Field(
+        default=1, ge=1, le=1024, description="threads; changes the last bits of the gradients of convolutions"
+    )
+    actor: int = Field(default=1, ge=1, le=1024, description="threads of actors, environments and collectors")
+    inference: int = Field(default=1, ge=1, le=1024, description="threads of central inference")
 
 
 class DevicesConfig(Config):

@@ -125,6 +125,7 @@ class ProcessRuntime:
             for descriptor, event in poll.poll(POLL_MILLISECONDS):
                 if descriptor == unrolls.fileno():
                     unrolls.drain()
+                    quiet_since = monotonic()  # also after we were suspended: what has come is looked at first
                 elif event & select.POLLHUP and not event & select.POLLIN:
                     poll.unregister(descriptor)
             yield from self._messages()

@@ -8,7 +8,6 @@ import numpy as np
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.types import ArraySpec
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector load
 
@@ -23,19 +22,22 @@ class Layout:
 
     def __init__(self, spec: Nested) -> None:
         self.spec = spec
-        self.offsets: dict[str, int] = {}
-        end = 0
-        for path, leaf in nested.leaves(spec):
-            self.offsets[path] = end
-            end += aligned(leaf.nbytes)
-        self.nbytes = max(end, ALIGNMENT)
+        self.nbytes = 0
+        self.offsets = self._place(spec)
+        self.nbytes = max(self.nbytes, ALIGNMENT)
+
+    def _place(self, spec: Nested) -> Nested:
+        """Offsets in the shape of the spec (and not by path: keys may contain whatever joins a path)."""
+        if isinstance(spec, dict):
+            return {key: self._place(spec[key]) for key in sorted(spec)}
+        offset = self.nbytes
+        self.nbytes += aligned(spec.nbytes)
+        return offset
 
     def views(self, memory: Any, start: int = 0) -> Nested:
         """Nested arrays over `memory` (anything with the buffer protocol), beginning at `start`."""
-        return self._views(self.spec, "", memory, start)
-
-    def _views(self, spec: Nested, path: str, memory: Any, start: int) -> Nested:
-        if isinstance(spec, dict):
-            return {k: self._views(v, f"{path}.{k}" if path else k, memory, start) for k, v in spec.items()}
-        assert isinstance(spec, ArraySpec)
-        return np.ndarray(spec.shape, spec.dtype, buffer=memory, offset=start + self.offsets[path])
+        return nested.map_leaves(
+            lambda spec, offset: np.ndarray(spec.shape, spec.dtype, buffer=memory, offset=start + offset),
+            self.spec,
+            self.offsets,
+        )
