@@ -127,11 +127,10 @@ def _refuse_living(path: Path) -> None:
         summary = json.loads((path / "summary.json").read_text())
     except (OSError, ValueError):
         return
-    if summary.get("status") == "running" and process.get("pid") != os.getpid():
-        if process.get("host") == platform.node() and not is_gone(process, path / MARK):
-            raise Refused(
-                f"--run {path} is being written by process {process['pid']}; stop it, or choose another folder"
-            )
+    is_other = process.get("pid") != os.getpid() and process.get("host") == platform.node()
+    if is_other and summary.get("status") == "running" and not is_gone(process, path / MARK):
+        remedy = "stop it, or choose another folder"
+        raise Refused(f"--run {path} is being written by process {process['pid']}; {remedy}")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
