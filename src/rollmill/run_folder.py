@@ -19,6 +19,7 @@ from rollmill.config import Config
 from rollmill.config_file import dump
 from rollmill.errors import Refused
 from rollmill.liveness import is_gone
+from rollmill.observe.writing import write_atomically
 from rollmill.types import Array
 
 PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "ale-py", "pydantic", "safetensors")
@@ -131,19 +132,6 @@ def _refuse_living(path: Path) -> None:
     if is_other and summary.get("status") == "running" and not is_gone(process, path / MARK):
         remedy = "stop it, or choose another folder"
         raise Refused(f"--run {path} is being written by process {process['pid']}; {remedy}")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def git_commit() -> Any:

@@ -43,11 +43,14 @@ class AppendedFile:
             file.close()
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content at once: a reader sees the old or the new, never a part."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file's content at once: a reader sees the old or the new, never a part, also after a power cut."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        draft.write_text(text, encoding="utf-8")
+        with draft.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError:
         draft.unlink(missing_ok=True)
