@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollmill.algorithms.ppo import PPOConfig, PPOUpdate, Samples, ppo_loss, summarise
+from rollmill.algorithms.ppo import PPOConfig, PPOUpdate, Samples, _pick, ppo_loss, summarise
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.errors import Refused
 from rollmill.learners.optimizer import FlatOptimizer
@@ -57,7 +57,7 @@ def test_advantages_are_normalised_within_a_minibatch_with_the_sample_deviation(
     batch = make_batch(network)
     samples, _ = update.prepare(batch)
     order = np.random.default_rng(3).permutation(24)
-    for number, part in enumerate(update._minibatches(batch, samples, np.random.default_rng(3))):
+    for number, part in enumerate(update._minibatches(update._whole(batch, samples), np.random.default_rng(3))):
         chosen = samples.advantage.flatten()[order[12 * number : 12 * number + 12]]
         wanted = (chosen - chosen.mean()) / (chosen.std() + 1e-8)  # torch's std is the sample deviation
         torch.testing.assert_close(part.old.advantage[0], wanted)
@@ -219,7 +219,7 @@ def test_sequence_minibatches_hold_whole_columns():
     update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
     batch = make_batch(network)
     samples, _ = update.prepare(batch)
-    parts = list(update._minibatches(batch, samples, np.random.default_rng(3)))
+    parts = list(update._minibatches(update._whole(batch, samples), np.random.default_rng(3)))
     order = np.random.default_rng(3).permutation(4)
     assert len(parts) == 2
     obs, state, reset, action, old = parts[0]
@@ -228,3 +228,12 @@ def test_sequence_minibatches_hold_whole_columns():
     torch.testing.assert_close(action, batch["action"][:, order[:2]])
     torch.testing.assert_close(old.log_prob, batch["log_prob"][:, order[:2]])
     assert next(iter(state.values())).shape[0] == 2
+
+
+def test_images_are_picked_row_by_row_whatever_their_layout() -> None:
+    rows = torch.arange(6 * 3 * 4 * 5, dtype=torch.uint8).view(6, 3, 4, 5)
+    order = torch.tensor([4, 0, 5])
+    for laid_out in (rows, rows.contiguous(memory_format=torch.channels_last)):
+        picked = _pick(laid_out, order)
+        assert torch.equal(picked, rows[order])
+        assert picked.stride() == laid_out[:3].stride()

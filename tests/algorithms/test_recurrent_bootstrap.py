@@ -195,7 +195,7 @@ def test_the_first_ratio_is_one_for_every_step_of_a_recurrent_batch(memory):
     played = play(network)
     update = make_update(network, minibatch=T * 2)
     samples, _ = update.prepare(played.batch)
-    parts = list(update._minibatches(played.batch, samples, np.random.default_rng(3)))
+    parts = list(update._minibatches(update._whole(played.batch, samples), np.random.default_rng(3)))
     assert len(parts) == 2
     for obs, state, reset, action, old in parts:  # both before any step: the first ratio of every column
         with torch.no_grad():

@@ -188,11 +188,12 @@ class PPOUpdate:
         self._optimizer.set_rate(rate)
 
         samples, quality = self.prepare(batch)
+        whole = self._whole(batch, samples)
         terms: list[Terms] = []
         norms: list[torch.Tensor] = []
         network.train()
         for _ in range(config.epochs):
-            for obs, state, reset, action, old in self._minibatches(batch, samples, context.rng):
+            for obs, state, reset, action, old in self._minibatches(whole, context.rng):
                 output = network(obs, state, reset)
                 log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, action)
                 loss, parts = ppo_loss(log_prob, entropy, output.value, old, config, clip)
@@ -242,44 +243,60 @@ class PPOUpdate:
             final = network(obs, state, torch.zeros_like(cut[cut]).unsqueeze(0)).value[0]
         return last.cpu().numpy(), final.cpu().numpy()
 
-    def _minibatches(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Iterator[Minibatch]:
+    def _whole(self, batch: dict[str, Any], samples: Samples) -> Minibatch:
+        """All that the epochs learn from: with memory sequences [T, B], else single steps [N]."""
+        obs, reset = nested.index(batch["obs"], slice(0, -1)), batch["reset"][:-1]
+        if self._network.is_recurrent:
+            return Minibatch(obs, batch["state"], reset, batch["action"], samples)
+        obs = self._network.arrange(nested.map_leaves(_flat, obs))
+        return Minibatch(obs, {}, _flat(reset), _flat(batch["action"]), Samples(*map(_flat, samples)))
+
+    def _minibatches(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
         """One epoch in shuffled order, advantages normalised within each minibatch."""
         shuffle = self._shuffled_sequences if self._network.is_recurrent else self._shuffled_steps
-        for obs, state, reset, action, old in shuffle(batch, samples, rng):
+        for obs, state, reset, action, old in shuffle(whole, rng):
             if self._config.normalise_advantage:
                 deviation, mean = torch.std_mean(old.advantage)
                 old = old._replace(advantage=(old.advantage - mean) / (deviation + 1e-8))
             yield Minibatch(obs, state, reset, action, old)
 
-    def _shuffled_steps(self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """Without memory, single steps are shuffled: T and B become one axis of N, cut into [1, minibatch]."""
-        steps, columns = batch["reward"].shape
-        count = steps * columns // self._config.minibatch
-        order = torch.from_numpy(rng.permutation(steps * columns))
+    def _shuffled_steps(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
+        """Without memory single steps are shuffled and cut into [1, minibatch]."""
+        samples = whole.action.shape[0]
+        order = torch.from_numpy(rng.permutation(samples)).to(whole.action.device)
 
         def cut(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return field.flatten(0, 1)[order].unsqueeze(0).chunk(count, 1)
+            return _pick(field, order).unsqueeze(0).chunk(samples // self._config.minibatch, 1)
 
-        obs = nested.map_leaves(lambda leaf: cut(leaf[:-1]), batch["obs"])
-        resets, actions = cut(batch["reset"][:-1]), cut(batch["action"])
-        olds = zip(*(cut(field) for field in samples), strict=True)
+        obs, resets, actions = nested.map_leaves(cut, whole.obs), cut(whole.reset), cut(whole.action)
+        olds = zip(*map(cut, whole.old), strict=True)
         for number, (reset, action, old) in enumerate(zip(resets, actions, olds, strict=True)):
             yield Minibatch(nested.index(obs, number), {}, reset, action, Samples(*old))
 
-    def _shuffled_sequences(
-        self, batch: dict[str, Any], samples: Samples, rng: np.random.Generator
-    ) -> Iterator[Minibatch]:
+    def _shuffled_sequences(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
         """With memory, whole columns are shuffled and the state each began with goes along."""
-        steps, columns = batch["reward"].shape
+        steps, columns = whole.reset.shape
         order = torch.from_numpy(rng.permutation(columns))
         for chosen in order.chunk(steps * columns // self._config.minibatch):
             yield Minibatch(
-                nested.index(batch["obs"], (slice(0, -1), chosen)),
-                nested.index(batch["state"], chosen),
-                batch["reset"][:-1, chosen],
-                batch["action"][:, chosen],
-                Samples(*(field[:, chosen] for field in samples)),
+                nested.index(whole.obs, (slice(None), chosen)),
+                nested.index(whole.state, chosen),
+                whole.reset[:, chosen],
+                whole.action[:, chosen],
+                Samples(*(field[:, chosen] for field in whole.old)),
             )
+
+
+def _flat(field: torch.Tensor) -> torch.Tensor:
+    """[T, B, …] → [N, …]."""
+    return field.flatten(0, 1)
+
+
+def _pick(rows: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """`rows[order]`, copied row by row, which for images is ten times as fast as element by element."""
+    if rows.ndim == 4 and rows.is_contiguous(memory_format=torch.channels_last):
+        return rows.permute(0, 2, 3, 1).index_select(0, order).permute(0, 3, 1, 2)  # as it lies in memory
+    return rows.index_select(0, order)
 
 
 def fixed_unrolls(config: PPOConfig) -> AssemblerSpec:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rollmill.models.config import ModelConfig
 from rollmill.models.inputs import is_row_of_floats, row_input
 from rollmill.models.recurrent import Memory
-from rollmill.models.torsos import Torso, build_torso, choose_torso
+from rollmill.models.torsos import CNN, Torso, build_torso, choose_torso
 from rollmill.models.twin import TwinMLP
 from rollmill.nested import Nested
 
@@ -37,6 +37,10 @@ class Encoder(nn.Module):
         """The state before an episode's first step, [batch, …]."""
         return {}
 
+    def arrange(self, obs: Nested) -> Nested:
+        """The same observations [N, …] in the order of memory in which they are read fastest."""
+        return obs
+
 
 class SharedEncoder(Encoder):
     """One torso for both heads."""
@@ -50,6 +54,10 @@ class SharedEncoder(Encoder):
         """Features of every step by itself."""
         features = self.torso(_flattened(obs))
         return Encoding(features, features, state)
+
+    def arrange(self, obs: Nested) -> Nested:
+        """Images as convolutions want them."""
+        return self.torso.arrange(obs) if isinstance(self.torso, CNN) else obs
 
 
 class RecurrentEncoder(Encoder):

@@ -38,6 +38,11 @@ class ImageLayout(NamedTuple):
             x = x.permute(0, 3, 1, 2)
         return x.contiguous(memory_format=torch.channels_last).float()
 
+    def arrange(self, x: Tensor) -> Tensor:
+        """The same images [N, *shape], laid out in memory so that `planes` has nothing left to put in order."""
+        is_channel_first = x.ndim == 4 and not self.is_channel_last
+        return x.contiguous(memory_format=torch.channels_last) if is_channel_first else x
+
 
 def image_layout(space: gym.Space[Any]) -> ImageLayout | None:
     """The layout of an image space: [H, W], [C, H, W] or [H, W, C]; None if the space holds no images.

@@ -68,6 +68,10 @@ class Network(nn.Module):
         """The state before an episode's first step, [batch, …]; {} without memory."""
         return self.encoder.initial_state(batch)
 
+    def arrange(self, obs: Nested) -> Nested:
+        """The same observations [N, …] laid out for the encoder: worth its pass for what is read several times."""
+        return self.encoder.arrange(obs)
+
     def observe(self, obs: Nested) -> None:
         """Let the normaliser, if there is one, learn from observations [T, B, …]."""
         if self.normaliser is not None:

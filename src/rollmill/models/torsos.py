@@ -74,6 +74,10 @@ class CNN(nn.Module):
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         self.linear = nn.Linear(convolutions[-1].out_channels * height * width, features)
 
+    def arrange(self, x: Tensor) -> Tensor:
+        """The same images in the order of memory in which convolutions read them."""
+        return self._layout.arrange(x)
+
     def forward(self, x: Tensor) -> Tensor:
         """Features of images [N, *shape]."""
         x = self._layout.planes(x)
