@@ -10,12 +10,12 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "rollmill"
 
 LAYERS = [
-    {"types", "nested", "spaces", "seeding", "config", "config_file", "errors", "loading", "liveness"},
+    {"types", "nested", "spaces", "seeding", "config", "config_file", "errors", "loading", "liveness", "pulse"},
     {"models"},
     {"stores", "transport", "algorithms", "envs"},
     {"actors", "learners", "observe"},
     {"runtime"},
-    {"experiment", "policy", "assembly", "settings", "run_folder"},
+    {"experiment", "policy", "assembly", "settings", "run_folder", "resuming", "saving"},
     {"cli", "report", "__main__", "__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -1,6 +1,7 @@
 """rollmill: a mill for rollouts.
 
 rollmill.train("configs/ppo/cartpole.yaml", seed=3) -> Run
+rollmill.resume(run) -> Run
 rollmill.load(run) -> policy: policy(obs) -> action, policy.reset()
 rollmill.Experiment(rollmill.load_config(…)).run() -> events
 """
@@ -11,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rollmill.experiment import Experiment, Run, load, load_config, train
+    from rollmill.experiment import Experiment, Run, load, load_config, resume, train
 
-__all__ = ["Experiment", "Run", "load", "load_config", "train"]
+__all__ = ["Experiment", "Run", "load", "load_config", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

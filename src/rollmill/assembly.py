@@ -42,6 +42,7 @@ def draw_blueprint(config: ExperimentConfig) -> Blueprint:
         observation_space=spaces.observation_space,
         action_space=spaces.action_space,
         frame_skip=spaces.frame_skip,
+        snapshot_size=spaces.snapshot_size,
     )
     network = blueprint.network("cpu")
     check_network(network, spaces.observation_space, spaces.action_space)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Mapping
+from typing import Any
+
 
 class RollmillError(Exception):
     """A failure with a message for the user; `exit_code` is what the command line returns."""
@@ -29,10 +33,23 @@ class Stalled(RollmillError):
     """No component can make progress, or none has for too long."""
 
 
+class NoExperience(RollmillError):
+    """Every environment failed, so that an update has nothing to learn from."""
+
+
 class Detected(RollmillError):
-    """A detector stopped the run, a NaN among others."""
+    """A detector stopped the run, a NaN among others; `evidence` is what to look at: named arrays by file."""
 
     exit_code = 3
+
+    def __init__(self, message: str, evidence: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        super().__init__(message)
+        self.evidence = evidence or {}
+
+
+def exit_code_of(number: int) -> int:
+    """The exit code after a signal; SIGUSR1, with which schedulers warn, counts as SIGTERM."""
+    return 128 + (signal.SIGTERM if number == signal.SIGUSR1 else number)
 
 
 def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:

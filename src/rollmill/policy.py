@@ -15,8 +15,10 @@ from rollmill.algorithms.policy import Policy
 from rollmill.algorithms.registry import find_recipe
 from rollmill.envs.check import check_group
 from rollmill.errors import Refused
+from rollmill.learners.checkpoint_files import MANIFEST
 from rollmill.nested import Nested
-from rollmill.run_folder import MARK, RunFolder
+from rollmill.resuming import weights_at
+from rollmill.run_folder import MARK
 from rollmill.settings import load_config
 from rollmill.types import Array
 
@@ -61,15 +63,16 @@ class LoadedPolicy:
 
 
 def load(run: str | Path) -> LoadedPolicy:
-    """The policy of a run, from its folder."""
+    """The policy of a run, from its folder or from that of one of its checkpoints."""
     path = Path(run)
-    if not (path / MARK).is_file():
+    folder = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
+    if not (folder / MARK).is_file():
         raise Refused(f"{path} is no run folder (it has no {MARK}); give the folder that `rollmill train` printed")
-    config = load_config(path / "config.yaml").config
+    config = load_config(folder / "config.yaml").config
     found = check_group(config.env)
     recipe = find_recipe(config.algorithm.name)
     network = recipe.network(found.observation_space, found.action_space, config.model, seed=0)
-    weights = RunFolder(path).load_weights()
+    weights = weights_at(path)
     try:
         network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
@@ -9,6 +10,8 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ MARK = "run.json"  # what makes a folder a run
 
 
 class RunFolder:
-    """A run on disk: config.yaml, run.json, weights.safetensors, summary.json, logs/, metrics and the curve."""
+    """A run on disk: config.yaml, run.json, checkpoints/, weights.safetensors, summary.json, logs/, metrics, curve."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -75,6 +78,11 @@ class RunFolder:
         return self.path / "logs"
 
     @property
+    def checkpoints(self) -> Path:
+        """One folder per checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
     def weights(self) -> Path:
         """The newest weights."""
         return self.path / "weights.safetensors"
@@ -107,18 +115,36 @@ class RunFolder:
 
         write_atomically(self.weights, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
 
-    def load_weights(self) -> dict[str, Array]:
-        """The newest weights; loading executes nothing from the file."""
+    @staticmethod
+    def read_weights(file: Path) -> dict[str, Array]:
+        """The weights in a file; loading executes nothing from it."""
         from safetensors import SafetensorError
         from safetensors.numpy import load
 
         try:
-            loaded: dict[str, Array] = load(self.weights.read_bytes())
-        except FileNotFoundError:
-            raise Refused(f"{self.path} has no {self.weights.name}: the run saved no weights yet") from None
+            loaded: dict[str, Array] = load(file.read_bytes())
         except (SafetensorError, OSError) as error:
-            raise Refused(f"{self.weights} can't be read: {error}; it is cut short or damaged") from error
+            raise Refused(f"{file} can't be read: {error}; it is cut short or damaged") from error
         return loaded
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process; refused while another one does. The lock ends with the process."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise Refused(f"{self.path} can't be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise Refused(f"{self.path} is being written by another process; stop it, or choose another run") from None
+        except OSError:
+            pass  # a file system without locks: run.json still tells who writes
+        try:
+            yield
+        finally:
+            os.close(handle)
 
 
 def _refuse_living(path: Path) -> None:

@@ -14,6 +14,7 @@ from rollmill.algorithms.vpg import VPGConfig
 from rollmill.config import Config
 from rollmill.config_file import Loaded, build, load
 from rollmill.envs.config import EnvConfig
+from rollmill.learners.checkpoint import CheckpointConfig
 from rollmill.learners.learner import TrainConfig
 from rollmill.models.config import ModelConfig
 from rollmill.observe.config import ObserveConfig
@@ -29,6 +30,7 @@ class ExperimentConfig(Config):
     algorithm: Annotated[PPOConfig | VPGConfig, Field(discriminator="name")] = Field(description="how to learn")
     train: TrainConfig = Field(description="how long to learn")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="where to run")
+    checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what to save, and when")
     observe: ObserveConfig = Field(default_factory=ObserveConfig, description="what to show and keep")
 
 

@@ -17,6 +17,8 @@ from rollmill.nested import Nested
 
 Array = NDArray[Any]
 
+QUARANTINE_AFTER = 3  # unrolls in a row that an environment spoilt, before it is left alone
+
 
 @dataclass(frozen=True)
 class ArraySpec:
@@ -94,6 +96,22 @@ class Problem:
     observation: Nested  # of ArraySpec, one environment
     action: ArraySpec
     state: Nested  # of ArraySpec, recurrent state of one environment; {} without memory
+    snapshot_size: int = 0  # bytes of one environment's snapshot at most; 0: the group has none
+
+
+@dataclass(frozen=True)
+class Border:
+    """Where one actor stood between two unrolls: all that it takes to go on from there, in any process."""
+
+    obs: Nested  # [K, ...], what it sees next
+    reset: Array  # bool [K], where that begins an episode
+    state: Nested  # [K, ...], recurrent state; {} without memory
+    episode: Array  # int64 [K], episodes begun so far, the running one included
+    episode_return: Array  # float64 [K], raw, of the running episode
+    episode_length: Array  # int64 [K], agent decisions of the running episode
+    failures: Array  # int64 [K], unrolls in a row that the environment spoilt
+    snapshot: Array  # uint8 [K, S], see `actors.snapshots`; S = 0 where the group has none
+    actions: tuple[Array | None, ...]  # K arrays [n, ...]: the running episode so far; None if it is too long to keep
 
 
 @dataclass(frozen=True)
@@ -116,6 +134,23 @@ class TopologySpec:
     """Who waits for whom: `sync`, every unroll made with the weights it will update."""
 
     kind: Literal["sync"] = "sync"
+
+
+class Standing(NamedTuple):
+    """Where a group stands behind an unroll, and how its environments fared in it."""
+
+    episode: Array  # int64 [K], episodes begun, the running one included
+    failures: Array  # int64 [K], unrolls in a row that the environment spoilt, this one included
+    troubles: Array  # int64 [K], calls of this unroll in which the environment failed, whether it was mended or not
+    broken: Array  # bool [K], the environment dropped out of this unroll: its column is no experience
+    snapshot: Array  # uint8 [K, S]
+
+
+def standing_spec(problem: Problem, size: int) -> dict[str, ArraySpec]:
+    """The layout of a `Standing` of K = `size` environments."""
+    counts = dict.fromkeys(("episode", "failures", "troubles"), ArraySpec((size,), "int64"))
+    snapshot = ArraySpec((size, problem.snapshot_size), "uint8")
+    return {**counts, "broken": ArraySpec((size,), "bool"), "snapshot": snapshot}
 
 
 def unroll_spec(problem: Problem, steps: int, size: int) -> dict[str, Nested]:
@@ -144,6 +179,8 @@ def unroll_spec(problem: Problem, steps: int, size: int) -> dict[str, Nested]:
         "episode_length": ArraySpec((t, k), "int64"),
         "seconds": ArraySpec((3,), "float64"),  # spent stepping, deciding, waiting
         "length": ArraySpec((), "int64"),  # steps really made, at most T
+        # Where the group stands behind the last row, so that its actor can be set up there again:
+        **standing_spec(problem, k),
     }
 
 

@@ -23,7 +23,7 @@ from rollmill.models.network import build_network
 from rollmill.spaces import action_spec, observation_spec
 from rollmill.stores.rollout import RolloutStore
 from rollmill.transport.ports import Lease
-from rollmill.types import Decision, Outcome, Problem, Ticket, unroll_spec
+from rollmill.types import Decision, Outcome, Problem, Standing, Ticket, unroll_spec
 
 OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
 T, B, H = 6, 4, 5
@@ -272,4 +272,5 @@ def assemble(batch, columns, ticket, out):
             reward, terminated, truncated, final_obs, idle, idle.astype(int), valid, False, following, begins
         )
         assembler.happened(outcome, state)
-    assembler.finish(following, begins, state, (0.0, 0.0, 0.0))
+    fine = Standing(*np.zeros((3, 2), int), np.zeros(2, bool), np.zeros((2, 0), np.uint8))
+    assembler.finish(following, begins, state, fine, (0.0, 0.0, 0.0))

@@ -23,13 +23,17 @@ def test_train_passes_its_arguments_on(rollmill: Rollmill, experiment: Any) -> N
     assert rollmill("train", "x.yaml").code == 0
     words = ["train", "x.yaml", "seed=3", "--run", "runs/a", "train.steps=5", "--overwrite", "--dev"]
     assert rollmill(*words).code == 0
+    assert rollmill("train", "runs/a", "train.steps=9", "--resume").code == 0
+    assert rollmill("train", "x.yaml", "--from", "runs/b").code == 0
     assert experiment.calls == [
-        (Path("x.yaml"), [], None, False, False),
-        (Path("x.yaml"), ["seed=3", "train.steps=5"], Path("runs/a"), True, True),
+        (Path("x.yaml"), [], None, False, False, False, None),
+        (Path("x.yaml"), ["seed=3", "train.steps=5"], Path("runs/a"), True, True, False, None),
+        (Path("runs/a"), ["train.steps=9"], None, False, False, True, None),
+        (Path("x.yaml"), [], None, False, False, False, Path("runs/b")),
     ]
 
 
-@pytest.mark.parametrize(("signal", "code"), [(2, 130), (15, 143)])
+@pytest.mark.parametrize(("signal", "code"), [(2, 130), (15, 143), (10, 143)])
 def test_an_interrupted_training_says_by_which_signal(
     rollmill: Rollmill, experiment: Any, signal: int, code: int
 ) -> None:

@@ -28,7 +28,7 @@ class Env(gym.Env):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("0.0, False, False, {}", "0.0, False, {}", r"environment 0, reset: step\(\) gives 4 values, .* has 5"),
+        ("0.0, False, False, {}", "0.0, False, {}", r"environment 0, step 1: step\(\) gives 4 values, .* has 5"),
         ("np.float32), {}\n", "np.float32)\n", r"environment 0, reset: reset\(\) gives a ndarray, .* has 2"),
         (
             "    action_space = gym.spaces.Discrete(2)\n",

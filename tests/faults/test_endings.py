@@ -24,7 +24,7 @@ def test_an_interrupted_run_is_loadable(train, runtime, number, code):
     training = train(*runtime)
     training.wait_for_updates()
     family = training.family()
-    assert len(family) == (4 if runtime else 1)
+    assert len(family) == (5 if runtime else 1), "main, nursery, guardian, two workers"
     os.kill(training.process.pid, number)
     assert training.finish()[0] == code
     assert not gone(family)
@@ -33,37 +33,67 @@ def test_an_interrupted_run_is_loadable(train, runtime, number, code):
     assert rollmill.load(training.run)([0.0, 0.0, 0.0, 0.0]) in (0, 1)
 
 
-@pytest.mark.parametrize("victim", ["main", "nursery", "worker"])
-def test_killing_any_process_leaves_nothing(train, victim):
+def by_role(training):
+    """The processes of a run: main, nursery, guardian and the list of workers."""
+    main = psutil.Process(training.process.pid)
+    nursery = next(p for p in main.children() if "runtime.nursery" in " ".join(p.cmdline()))
+    guardian = next(p for p in main.children() if "guardian.py" in " ".join(p.cmdline()))
+    return {"main": main, "nursery": nursery, "guardian": guardian, "worker": nursery.children()[0]}
+
+
+@pytest.mark.parametrize("victims", [("main",), ("main", "nursery"), ("main", "guardian"), ("main", "worker")])
+def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, victims):
     training = train(*PROCESSES)
     training.wait_for_updates()
-    family = training.family()
-    main, nursery, *workers = sorted(family, key=lambda p: (len(p.parents()), p.pid))
-    {"main": main, "nursery": nursery, "worker": workers[0]}[victim].kill()
-    killed = time.monotonic()
-    code, _, err = training.finish(timeout=20)
+    family, roles = training.family(), by_role(training)
+    for victim in victims:
+        roles[victim].kill()
+    code, _, _ = training.finish(timeout=20)
     assert not gone(family), "processes outlived the run by 2 s"
-    if victim == "main":
-        assert code == -signal.SIGKILL
-    else:
-        assert time.monotonic() - killed < 15
-        assert code == 1
-        assert "killed by SIGKILL" in err
-        assert training.summary["status"] == "failed"
-        assert (training.run / "weights.safetensors").exists()
+    assert code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("victim", ["main", "worker"])
-def test_what_an_environment_started_does_not_outlive_the_run(train, victim):
+@pytest.mark.parametrize("victim", ["nursery", "guardian", "worker"])
+def test_a_run_goes_on_when_any_other_process_is_killed_and_then_leaves_nothing(train, victim):
+    training = train(*PROCESSES)
+    training.wait_for_updates()
+    before = training.family()
+    by_role(training)[victim].kill()
+    lines = len((training.run / "metrics.jsonl").read_text().splitlines())
+    training.wait_for_updates(lines + 100)
+    family = training.family()
+    assert len(family) == 5
+    os.kill(training.process.pid, signal.SIGINT)
+    assert training.finish(timeout=20)[0] == 130
+    assert not gone([*before, *family])
+
+
+def test_without_restarts_the_death_of_a_worker_ends_the_run(train):
+    training = train(*PROCESSES, "runtime.restarts=0")
+    training.wait_for_updates()
+    family = training.family()
+    by_role(training)["worker"].kill()
+    code, _, err = training.finish(timeout=15)
+    assert not gone(family)
+    assert code == 1
+    assert "killed by SIGKILL" in err
+    assert training.summary["status"] == "failed"
+    assert (training.run / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize("victims", [("main",), ("worker",), ("main", "nursery"), ("nursery",)])
+def test_what_an_environment_started_does_not_outlive_it(train, victims):
     env = {"id": "faulty.py:Faulty", "args": {"fault": "child"}, "groups": 2, "group_size": 1}
     training = train(*PROCESSES, config={"env": env, "algorithm": {"name": "ppo", "unroll": 16, "minibatch": 32}})
     training.wait_for_updates()
-    family = training.family()
-    sleepers = [p for p in family if p.name() == "sleep" and p.parent().pid != training.process.pid]
+    roles = by_role(training)
+    sleepers = [p for worker in roles["nursery"].children() for p in worker.children() if p.name() == "sleep"]
     assert len(sleepers) == 2, "one in each worker"
-    (psutil.Process(training.process.pid) if victim == "main" else sleepers[0].parent()).kill()
-    training.finish(timeout=20)
-    assert not gone(sleepers)
+    doomed = roles["worker"].children() if victims == ("worker",) else sleepers
+    for victim in victims:
+        roles[victim].kill()
+    assert not gone(doomed)
+    assert (training.process.poll() is None) == ("main" not in victims)
 
 
 @pytest.mark.parametrize("runtime", KINDS)
@@ -86,7 +116,7 @@ def test_an_environment_that_raises_ends_the_run_with_its_own_traceback(train, r
 
 def test_an_environment_that_exits_is_noticed(train):
     env = {"id": "faulty.py:Faulty", "args": {"fault": "exit"}, "groups": 4, "group_size": 2}
-    code, _, err = train(*PROCESSES, config={"env": env}).finish()
+    code, _, err = train(*PROCESSES, "runtime.restarts=0", config={"env": env}).finish()
     assert code == 1
     assert "ended by itself with exit code 7" in err
 

@@ -15,7 +15,7 @@ from rollmill.observe.bar import BarDisplay
 from rollmill.observe.closing import closing_lines, verdict
 from rollmill.observe.config import ObserveConfig
 from rollmill.observe.console import ConsoleObserver, make_display
-from rollmill.observe.events import ComponentFailed, Progress, Said
+from rollmill.observe.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
 from rollmill.observe.lines import LineDisplay
 from rollmill.observe.outlet import Outlet
 from rollmill.observe.scene import Scene
@@ -146,6 +146,98 @@ def test_the_summary_names_everything_a_person_needs_next(tmp_path: Path, run_ev
         f"  look       rollmill show {tmp_path}",
         f"             tensorboard --logdir {tmp_path}",
     ]
+
+
+def test_a_warning_is_shown_once_and_then_counted(tmp_path: Path, run_events) -> None:
+    events = run_events(updates=2)
+    events[3:3] = [
+        Said(Progress(), f"actor-{n % 2}", "an environment was rebuilt\nTraceback:\n  boom", "warning")
+        for n in range(5)
+    ]
+    lines = show_lines(events, tmp_path)
+    assert [line for line in lines if line.startswith("warning")] == [
+        "warning: actor-0: an environment was rebuilt",
+        "warning: said 5 times: an environment was rebuilt",
+    ]
+    assert not any("boom" in line for line in lines), "the traceback is in the log"
+
+
+def test_a_hundred_different_warnings_are_enough(tmp_path: Path, run_events) -> None:
+    events = run_events(updates=2)
+    events[3:3] = [Said(Progress(), "actor-0", f"step {n} was slow", "warning") for n in range(1000)]
+    shown = [line for line in show_lines(events, tmp_path) if line.startswith("warning")]
+    assert len(shown) == 101
+    assert shown[-1] == "warning: 900 others, see the logs"
+
+
+def test_a_replaced_worker_is_one_line_and_a_checkpoint_none(tmp_path: Path, run_events) -> None:
+    events = run_events()
+    undisturbed = show_lines(events, tmp_path)
+    now = events[4].progress
+    events[5:5] = [
+        Checkpointing(now),
+        Checkpointed(now, "runs/a/checkpoints/000000002", 0.1),
+        WorkerReplaced(now, "worker-1", "killed by SIGKILL", "Traceback:\n  boom", 1.26, 0.4, 1),
+    ]
+    lines = show_lines(events, tmp_path)
+    warning = "warning: worker-1: replaced after 1.3 s, 0.4 s of it replaying episodes: killed by SIGKILL"
+    assert [line for line in lines if line not in undisturbed] == [warning]
+    assert len(lines) == len(undisturbed) + 1
+
+
+def replaced(place: str, seconds: float) -> dict[str, object]:
+    return {"place": place, "reason": "exit code 7", "update": 3, "seconds": seconds, "replay_seconds": seconds / 2}
+
+
+def test_the_summary_tells_what_broke_what_is_saved_and_how_to_go_on() -> None:
+    lines = closing_lines(
+        {
+            "status": "interrupted",
+            "run": "runs/a",
+            "resume_grade": "exact",
+            "resumed": [{"update": 12, "env_steps": 12288}, {"update": 20, "env_steps": 20480}],
+            "checkpoints": {
+                "written": 1200,
+                "failed": 2,
+                "last": "runs/a/checkpoints/000000031",
+                "best": None,
+                "seconds": 0.4,
+                "share": 0.0042,
+                "error": "No space left on device",
+            },
+            "failures": {
+                "workers": [replaced("worker-1", 1.0), replaced("worker-0", 2.0), replaced("worker-1", 1.5)],
+                "environments": 4,
+                "quarantined": 1,
+            },
+            "losses": {"csv": "[Errno 28] No space left on device (7 events lost)"},
+        }
+    )
+    assert lines[2:7] == [
+        "  saved      1,200 checkpoints, 0.4% of the time, 2 failed (No space left on device), "
+        "the last is runs/a/checkpoints/000000031",
+        "  resume     rollmill train runs/a --resume (exact)",
+        "  resumed    2 times, last after update 20 (20,480 env steps)",
+        "  failures   3 workers replaced (worker-1 2×, worker-0 1×; the slowest took 2.0 s, 1.0 s of it replay), "
+        "4 of environments, 1 environments quarantined",
+        "  lost       csv: [Errno 28] No space left on device (7 events lost)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "last", "told"),
+    [
+        ("interrupted", "c", "rollmill train {run} --resume (exact)"),
+        ("failed", "c", "rollmill train {run} --resume (exact)"),
+        ("died", "c", "rollmill train {run} --resume (exact)"),
+        ("died", None, "exact"),  # there is nothing to go on from
+        ("done", "c", "exact"),
+        ("running", "c", "exact"),
+    ],
+)
+def test_going_on_is_offered_where_a_run_ended_early(tmp_path: Path, status: str, last: str | None, told: str) -> None:
+    summary = {"status": status, "run": str(tmp_path), "resume_grade": "exact", "checkpoints": {"last": last}}
+    assert f"  resume     {told.format(run=tmp_path)}" in closing_lines(summary)
 
 
 def test_a_summary_without_any_key_still_prints() -> None:

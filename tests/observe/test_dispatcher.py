@@ -42,15 +42,16 @@ class Notebook:
 
 
 class Failing(Notebook):
-    def __init__(self, bad: set[int], name: str = "failing") -> None:
-        super().__init__(name)
+    def __init__(self, bad: set[int], error: Exception | None = None) -> None:
+        super().__init__("failing")
         self.bad = bad
+        self.error = error or OSError(28, "No space left on device")
         self.calls = 0
 
     def receive(self, event: Event) -> None:
         self.calls += 1
         if self.calls in self.bad:
-            raise OSError(28, "No space left on device")
+            raise self.error
         super().receive(event)
 
 
@@ -150,7 +151,7 @@ def test_a_failure_is_counted_and_said_once_and_the_others_go_on() -> None:
 
 
 def test_three_failures_in_a_row_detach_an_observer() -> None:
-    failing, told = Failing(set(range(3, 100))), []
+    failing, told = Failing(set(range(3, 100)), ValueError("a bug")), []
     with Dispatcher([failing], say=told.append) as dispatcher:
         for number in range(10):
             dispatcher.publish(said(number))
@@ -159,6 +160,69 @@ def test_three_failures_in_a_row_detach_an_observer() -> None:
     report = dispatcher.report()["failing"]
     assert (report["delivered"], report["errors"], report["dropped"], report["detached"]) == (2, 3, 5, 1)
     assert told[1:] == ["observer failing is detached after 3 failures in a row"]
+
+
+def test_a_full_disk_detaches_nobody_and_what_was_lost_is_told() -> None:
+    failing, healthy, told = Failing(set(range(3, 9))), Notebook(), []
+    with Dispatcher([failing, healthy], say=told.append) as dispatcher:
+        for number in range(10):
+            dispatcher.publish(said(number))
+        assert dispatcher.flush(10)
+        # Calls 3 to 8 fail: six events; the ninth and tenth find room again.
+        assert failing.received == [said(0), said(1), said(8), said(9)]
+        assert dispatcher.losses() == {"failing": "[Errno 28] No space left on device (6 events lost)"}
+    assert len(told) == 1
+    assert dispatcher.report()["failing"]["detached"] == 0
+
+
+def test_the_loss_of_a_detached_observer_counts_what_it_never_saw() -> None:
+    failing = Failing(set(range(3, 100)), ValueError("a\nbug"))
+    with Dispatcher([failing], say=[].append) as dispatcher:
+        for number in range(10):
+            dispatcher.publish(said(number))
+        assert dispatcher.flush(10)
+        assert dispatcher.losses() == {"failing": "ValueError: a bug (8 events lost)"}
+
+
+def test_flush_waits_for_what_was_published_and_not_for_the_next_batch() -> None:
+    exact, lazy = Notebook("exact"), Notebook("lazy", "drop", is_held=True)
+    dispatcher = Dispatcher([exact, lazy])
+    dispatcher.start()
+    begun = time.perf_counter()
+    for number in range(20):
+        dispatcher.publish(said(number))
+        assert dispatcher.flush(10)
+        assert len(exact.received) == number + 1
+    # Batches come every 0.1 s: twenty of them would take 2 s.
+    assert time.perf_counter() - begun < 1
+    lazy.gate.set()
+    dispatcher.close()
+
+
+def test_flush_gives_up_on_an_observer_that_hangs() -> None:
+    observer = Notebook(is_held=True)
+    dispatcher = Dispatcher([observer])
+    dispatcher.start()
+    held_up(observer, dispatcher)
+    begun = time.perf_counter()
+    assert not dispatcher.flush(0.2)
+    assert 0.2 <= time.perf_counter() - begun < 2
+    observer.gate.set()
+    assert dispatcher.flush(10)
+    dispatcher.close()
+
+
+def test_flush_does_not_wait_for_a_detached_observer() -> None:
+    observer = Notebook(is_held=True)
+    dispatcher = Dispatcher([observer], say=[].append, capacity=2, patience=0.1)
+    dispatcher.start()
+    held_up(observer, dispatcher)
+    for number in range(5):
+        dispatcher.publish(said(number))
+    assert dispatcher.flush(0)
+    assert dispatcher.losses() == {"notebook": "it took nothing for 0.1 s (5 events lost)"}
+    observer.gate.set()
+    dispatcher.close()
 
 
 def test_a_failure_reaches_the_other_observers_as_an_event() -> None:
@@ -226,7 +290,6 @@ def test_a_removed_run_folder_is_said_once_per_file_and_training_goes_on(tmp_pat
     for event in rest[2:]:
         dispatcher.publish(event)
     dispatcher.close()
-    # An event that a file ignores counts as a success, so they are not detached and would recover.
     assert sorted(text.partition(",")[0] for text in told) == ["observer episodes failed", "observer jsonl failed"]
     assert all("FileNotFoundError" in text for text in told)
     assert dispatcher.report()["episodes"]["errors"] == 19
@@ -242,5 +305,5 @@ def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path: Path, run_event
             dispatcher.publish(event)
     assert len(told) == 1
     assert "No space left" in told[0]
-    assert dispatcher.report()["jsonl"]["errors"] == 11  # ten rows and closing
+    assert dispatcher.report()["jsonl"]["errors"] == 10  # one per row
     assert len(healthy.received) == 22

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rollmill.observe.events import ComponentFailed, Progress, Said, Updated
+from rollmill.observe.events import Checkpointed, ComponentFailed, Progress, Said, Updated, WorkerReplaced
 from rollmill.observe.files import CsvObserver, CsvTable, EpisodesObserver, JsonlObserver
 from rollmill.observe.logs import LogObserver
 from rollmill.observe.summary import SummaryObserver
@@ -72,6 +72,26 @@ def test_a_later_key_becomes_a_column_and_keeps_the_old_rows(tmp_path: Path) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
+def test_a_table_that_exists_is_continued_under_its_own_header(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    table = CsvTable(tmp_path / "table.csv")
+    table.write([{"b": 3}])
+    table.write([{"c": 4}])
+    table.close()
+    assert (tmp_path / "table.csv").read_text() == "a,b,c\n1,2,\n,3,\n,,4\n"
+
+
+def test_a_table_that_was_removed_begins_anew_with_its_header(tmp_path: Path) -> None:
+    table = CsvTable(tmp_path / "table.csv")
+    table.write([{"a": 1}])
+    (tmp_path / "table.csv").unlink()
+    with pytest.raises(FileNotFoundError):
+        table.write([{"a": 2}])
+    table.write([{"a": 3}])
+    table.close()
+    assert (tmp_path / "table.csv").read_text() == "a\n3\n"
+
+
 def test_every_episode_has_its_line(tmp_path: Path, run_events) -> None:
     feed(EpisodesObserver(tmp_path), run_events(updates=2))
     assert (tmp_path / "episodes.csv").read_text().splitlines() == [
@@ -86,13 +106,21 @@ def test_each_component_has_a_log_that_stays_in_the_folder(tmp_path: Path, run_e
         Said(Progress(), "worker-0", "stepping"),
         Said(Progress(), "../../outside", "no way out"),
         ComponentFailed(Progress(), "worker-1", "died", "Traceback:\n  boom"),
+        WorkerReplaced(Progress(), "worker-2", "exit code 7", "Traceback:\n  bang", 1.26, 0.4, 2),
+        Checkpointed(Progress(), "run/checkpoints/000000001", 0.0125),
     ]
     (tmp_path / "run").mkdir()
     feed(LogObserver(tmp_path / "run", 0), events)
     logs = {path.name: path.read_text() for path in (tmp_path / "run" / "logs").iterdir()}
-    assert set(logs) == {"run.log", "worker-0.log", "worker-1.log", "outside.log", "learner.log"}
+    assert set(logs) == {
+        *("run.log", "learner.log", "outside.log"),
+        *("worker-0.log", "worker-1.log", "worker-2.log"),
+    }
     assert logs["worker-0.log"].endswith(" info    stepping\n")
     assert logs["worker-1.log"].endswith(" error   died\n    Traceback:\n      boom\n")
+    replaced = "replaced after 1.3 s, 0.4 s of it replaying episodes (attempt 2): exit code 7"
+    assert logs["worker-2.log"].endswith(f" warning {replaced}\n    Traceback:\n      bang\n")
+    assert " info    checkpoint run/checkpoints/000000001 in 0.013 s\n" in logs["run.log"]
     assert len(logs["learner.log"].splitlines()) == 2
     assert "loss/policy=2" in logs["learner.log"].splitlines()[1]
     assert "done: 1,000 steps reached" in logs["run.log"]
@@ -111,6 +139,34 @@ def test_the_summary_follows_the_run_from_running_to_its_end(tmp_path: Path, run
     assert summary["parameters_sha256"] == "ab" * 32
     assert summary["returns"] == {"ema": 9.0}
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_running_summary_tells_of_checkpoints_and_replaced_workers(tmp_path: Path, run_events) -> None:
+    observer = SummaryObserver(tmp_path, interval=5)
+    events = run_events(updates=2)
+    now = events[2].progress
+    for event in (
+        *events[:3],
+        WorkerReplaced(now, "worker-1", "killed by SIGKILL", "", 1.5, 0.5, 1),
+        Checkpointed(now, "checkpoints/000000001", 0.25),
+        Checkpointed(now, "checkpoints/000000002", 0.5),
+    ):
+        observer.receive(event)
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == "running"
+    assert summary["checkpoints"] == {"written": 2, "last": "checkpoints/000000002", "seconds": 0.75}
+    assert summary["failures"]["workers"] == [
+        {"place": "worker-1", "reason": "killed by SIGKILL", "seconds": 1.5, "replay_seconds": 0.5, "update": 1}
+    ]
+
+
+def test_how_the_run_ended_is_tried_again_on_closing(tmp_path: Path, run_events) -> None:
+    observer = SummaryObserver(tmp_path / "run")
+    with pytest.raises(FileNotFoundError):
+        observer.receive(run_events(updates=2)[-1])
+    (tmp_path / "run").mkdir()
+    observer.close()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
 
 
 def test_a_failed_replacement_leaves_the_old_content_and_no_draft(tmp_path: Path) -> None:

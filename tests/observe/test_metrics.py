@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from rollmill.observe.events import EpisodesEnded, Progress
+from rollmill.observe.events import Checkpointing, EpisodesEnded, Progress
 from rollmill.observe.metrics import MetricsWindow, RecentEpisodes
 
 
@@ -21,6 +23,25 @@ def test_rows_in_between_are_averaged_and_the_rest_comes_at_the_end(run_events) 
     # The first update is a row of its own; then 2 and 3; 4 and 5; the end brings 6.
     assert [row.progress.updates for row in rows] == [1, 3, 5, 6]
     assert [row.metrics["loss/policy"] for row in rows] == [1, 2.5, 4.5, 6]
+
+
+def test_a_checkpoint_brings_what_is_pending_as_a_row(run_events) -> None:
+    events = run_events(updates=6)
+    events.insert(9, Checkpointing(events[8].progress))  # after the start and four updates of two events each
+    rows = rows_of(events, 2)
+    # 1; 2 and 3; 4, because of the checkpoint; 5 and 6.
+    assert [row.progress.updates for row in rows] == [1, 3, 4, 6]
+    assert [row.metrics["loss/policy"] for row in rows] == [1, 2.5, 4, 5.5]
+    events.insert(9, events[9])
+    assert rows_of(events, 2) == rows, "nothing is pending at the second one"
+
+
+def test_the_first_row_after_a_resume_counts_neither_earlier_steps_nor_the_pause(run_events) -> None:
+    start, *events = run_events(updates=6)
+    start = replace(start, progress=events[5].progress)  # goes on after three updates
+    rows = rows_of([start, *events[6:]], 2)
+    assert [row.progress.updates for row in rows] == [5, 6]
+    assert [row.steps_per_second for row in rows] == [100, 100]
 
 
 def test_speed_is_measured_over_the_stretch(run_events) -> None:

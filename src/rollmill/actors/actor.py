@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 
 from rollmill.actors.assemble import UnrollAssembler
@@ -9,9 +10,10 @@ from rollmill.actors.episodes import Episodes
 from rollmill.actors.tickets import take_ticket
 from rollmill.algorithms.policy import Policy
 from rollmill.models.weights import WeightsLoader
+from rollmill.nested import Nested
 from rollmill.seeding import generator
 from rollmill.transport.ports import Ports
-from rollmill.types import Ticket
+from rollmill.types import Array, Border, Ticket
 
 
 class Actor:
@@ -28,9 +30,18 @@ class Actor:
         self._loader = WeightsLoader(policy.network)
         self._assembler = UnrollAssembler()
         self._state = policy.initial_state()
-        self._obs, self._reset = episodes.begin()
+        self._obs: Nested = None  # with _reset, from the first unroll on
+        self._reset: Array | None = None
+        self.notices = episodes.notices
+        episodes.owner = name
         self._idle_since = perf_counter()
         self._ticket: Ticket | None = None  # held while its weights or its slot are not there yet
+
+    def resume(self, borders: Mapping[int, Border]) -> None:
+        """Stand where the actor of this group stood."""
+        if (border := borders.get(self._episodes.number)) is not None:
+            self._obs, self._reset = self._episodes.resume(border)
+            self._state = border.state
 
     def work(self) -> bool:
         """One unroll, if there is a ticket, room for it, and the weights that it names."""
@@ -52,6 +63,8 @@ class Actor:
         policy, episodes, assembler = self._policy, self._episodes, self._assembler
         noise = policy.noise(generator(self._root_seed, "action", ticket.actor, ticket.sequence), self._steps)
         assembler.begin(out, ticket, self._state)
+        if self._reset is None:
+            self._obs, self._reset = self._episodes.begin()
         obs, reset, state = self._obs, self._reset, self._state
         started = perf_counter()
         waited, stepping = started - self._idle_since, 0.0
@@ -66,7 +79,7 @@ class Actor:
             if outcome.over:
                 break
         deciding = perf_counter() - started - stepping
-        assembler.finish(obs, reset, state, (stepping, deciding, waited))
+        assembler.finish(obs, reset, state, episodes.standing, (stepping, deciding, waited))
         self._obs, self._reset, self._state = obs, reset, state
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.types import Array, Decision, Outcome, Ticket
+from rollmill.types import Array, Decision, Outcome, Standing, Ticket
 
 
 class UnrollAssembler:
@@ -46,14 +46,18 @@ class UnrollAssembler:
             nested.map_leaves(lambda row, source: _assign_rows(row[t], source, ended), out["final_state"], state)
         self._t += 1
 
-    def finish(self, obs: Nested, reset: Array, state: Nested, seconds: tuple[float, float, float]) -> None:
-        """What follows the last row, and where the time went (stepping, deciding, waiting)."""
+    def finish(
+        self, obs: Nested, reset: Array, state: Nested, standing: Standing, seconds: tuple[float, float, float]
+    ) -> None:
+        """What follows the last row, where the group stands, and where the time went (stepping, deciding, waiting)."""
         out, t = self._out, self._t
         nested.assign(out["obs"], t, obs)
         out["reset"][t] = reset
         nested.copy_into(out["last_state"], state)
         out["seconds"][:] = seconds
         out["length"][...] = t
+        for field, value in standing._asdict().items():
+            out[field][...] = value
 
 
 def _assign_rows(target: Array, source: Array, rows: Array) -> None:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from rollmill.types import Border
+
+
+class Notice(NamedTuple):
+    """Something that people should hear of, though the run goes on."""
+
+    component: str
+    text: str
+    traceback: str = ""
+    level: str = "warning"
 
 
 class Component(Protocol):
     """A node of the graph, living in some process; it only ever sees its ports."""
 
     name: str
+    notices: deque[Notice]  # emptied by whoever runs the component
+
+    def resume(self, borders: Mapping[int, Border]) -> None:
+        """Go on from where the actors named here stood; called once, before the first work()."""
 
     def work(self) -> bool:
         """Do one piece of work if the ports allow it now; False when there is nothing to do. Never waits."""

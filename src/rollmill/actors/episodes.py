@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from rollmill import nested
+from rollmill.actors.component import Notice
+from rollmill.actors.restore import restore_rows
+from rollmill.actors.snapshots import row_size, take_snapshots
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
+from rollmill.pulse import PULSE, RESET, STEP
 from rollmill.seeding import episode_seed
-from rollmill.types import Array, AssemblerSpec, Outcome
+from rollmill.types import QUARANTINE_AFTER, Array, AssemblerSpec, Border, Outcome, Standing
+
+UNRESTORED = "could not be restored"
 
 
 class Episodes:
@@ -18,6 +26,9 @@ class Episodes:
     With the assembler `unroll` episodes follow one another across unroll borders. With `episodes` every environment
     plays exactly one episode per unroll and then sits out: taking the first N finished ones instead would favour
     short episodes.
+
+    An environment that fails for good sits out the rest of the unroll, which it has spoilt, and begins a new episode
+    with the next one; if it spoils several in a row it is quarantined and sits out for ever.
     """
 
     def __init__(
@@ -25,10 +36,13 @@ class Episodes:
     ) -> None:
         size = group.size
         self.group = group
+        self.number = number
+        self.owner = f"group.{number}"  # who speaks in the notices
+        self.notices: deque[Notice] = deque()
         self._scale, self._clip = config.reward_scale, config.reward_clip
         self._whole_episodes = assembler.kind == "episodes"
         self._steps = assembler.steps
-        self._root_seed, self._number = root_seed, number
+        self._root_seed = root_seed
         self._episode = np.zeros(size, np.int64)  # how many episodes each environment has begun
         self._seeds = np.zeros(size, np.int64)
         self._return = np.zeros(size, np.float64)
@@ -38,21 +52,55 @@ class Episodes:
         self._final_obs: Nested = nested.map_leaves(np.copy, group.obs)
         self._t = 0
 
+        self._spoilt = np.zeros(size, np.bool_)  # dropped out of the running unroll
+        self._failures = np.zeros(size, np.int64)
+        self._troubles = np.zeros(size, np.int64)
+        self._snapshot = np.zeros((size, row_size(group.snapshot_size)), np.uint8)
+        self._standing: Standing | None = None
+
+    @property
+    def standing(self) -> Standing:
+        """Where the group stands behind the unroll that the last step ended."""
+        assert self._standing is not None, "no unroll has ended yet"
+        return self._standing
+
     def begin(self) -> tuple[Nested, Array]:
         """Start every environment; the first observation and which rows begin an episode (all)."""
         self._reset(self._everyone)
+        self._active = self._playing()
         return self.group.obs, self._everyone
+
+    def resume(self, border: Border) -> tuple[Nested, Array]:
+        """Stand where another group of this number stood; an episode that can't be restored is replaced by the next."""
+        self._failures[:] = border.failures
+        self._spoilt[:] = quarantined = border.failures >= QUARANTINE_AFTER
+        self._episode[:] = border.episode - 1
+        self._reset(~quarantined)  # the seed of the episode that was running
+        self._episode[:] = border.episode
+        restored = restore_rows(self.group, border, self._seeds, ~self._spoilt)
+        self._return[:], self._length[:] = border.episode_return, border.episode_length
+        lost = ~restored & ~self._spoilt
+        if lost.any():
+            which = ", ".join(str(k) for k in np.flatnonzero(lost))
+            self._say(f"the running episodes of environments {which} {UNRESTORED}; the next ones begin")
+            self._reset(lost)
+        self._active = self._playing()
+        return self.group.obs, border.reset | lost
 
     def step(self, action: Array) -> Outcome:
         """Step the environments that are in play and reset those whose episode ended."""
         active = self._active
+        PULSE.enter(STEP)
         reward, terminated, truncated = self.group.step(action, active)
+        PULSE.leave()
+        if self.group.troubles:
+            self._note_troubles()
         self._t += 1
         self._return += reward
         self._length += active
         over = self._t == self._steps
         if self._whole_episodes:
-            playing = active & ~(terminated | truncated)
+            playing = active & ~(terminated | truncated | self._spoilt)
             over = over or not playing.any()
             if over:
                 truncated = truncated | playing
@@ -61,13 +109,11 @@ class Episodes:
         if ended.any():
             nested.copy_into(self._final_obs, self.group.obs)
             self._reset(ended)
+            if self._whole_episodes:
+                self._active = active & ~ended
         begins = ended
         if over:
-            self._t = 0
-            if self._whole_episodes:
-                self._active = begins = self._everyone
-        elif self._whole_episodes:
-            self._active = active & ~ended
+            begins = ended | self._end_unroll()
         return Outcome(
             self._shaped(reward),
             terminated,
@@ -85,6 +131,44 @@ class Episodes:
         """Close the environments."""
         self.group.close()
 
+    def _end_unroll(self) -> Array:
+        """Give environments that dropped out another chance; which rows begin an episode because of that."""
+        self._t = 0
+        broken = self._spoilt.copy()
+        self._failures = np.where(broken, self._failures + 1, 0)
+        is_retried = broken & (self._failures < QUARANTINE_AFTER)
+        for k in np.flatnonzero(broken & (self._failures == QUARANTINE_AFTER)):
+            self._say(f"environment {k} is quarantined: it spoilt {QUARANTINE_AFTER} unrolls in a row")
+        self._spoilt[is_retried] = False
+        troubles = self._troubles.copy()
+        self._troubles[:] = 0
+        if is_retried.any():
+            self._reset(is_retried)
+        self._active = self._playing()
+        if self._snapshot.shape[1]:
+            take_snapshots(self.group, self._active, self._snapshot)
+        self._standing = Standing(self._episode, self._failures, troubles, broken, self._snapshot)
+        return self._everyone if self._whole_episodes else is_retried
+
+    def _playing(self) -> Array:
+        """Who is in play at the start of an unroll; everybody, if nothing is wrong."""
+        return ~self._spoilt if self._spoilt.any() else self._everyone
+
+    def _note_troubles(self) -> None:
+        """Hear what went wrong; who can't go on sits out the rest of the unroll."""
+        while self.group.troubles:
+            trouble = self.group.troubles.popleft()
+            self._troubles[trouble.index] += 1
+            if trouble.is_mended:
+                self._say(f"{trouble.message}; rebuilt and played again up to there", trouble.traceback)
+            else:
+                self._spoilt[trouble.index] = True
+                self._say(f"{trouble.message}; it sits out this unroll", trouble.traceback)
+        self._active = self._active & ~self._spoilt
+
+    def _say(self, text: str, traceback: str = "") -> None:
+        self.notices.append(Notice(self.owner, text, traceback))
+
     def _shaped(self, reward: Array) -> Array:
         if self._scale != 1.0:
             reward = reward * self._scale
@@ -94,8 +178,12 @@ class Episodes:
 
     def _reset(self, mask: Array) -> None:
         for k in np.flatnonzero(mask):
-            self._seeds[k] = episode_seed(self._root_seed, self._number, int(k), int(self._episode[k]))
+            self._seeds[k] = episode_seed(self._root_seed, self.number, int(k), int(self._episode[k]))
+        PULSE.enter(RESET)
         self.group.reset(mask, self._seeds)
+        PULSE.leave()
         self._episode[mask] += 1
         self._return[mask] = 0.0
         self._length[mask] = 0
+        if self.group.troubles:
+            self._note_troubles()

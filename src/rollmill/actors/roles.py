@@ -10,11 +10,14 @@ them together with the same assembler that the fused actor uses, so the unrolls 
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
 
 from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
+from rollmill.actors.component import Notice
 from rollmill.actors.episodes import Episodes
 from rollmill.actors.tickets import take_ticket
 from rollmill.algorithms.policy import Policy
@@ -23,7 +26,18 @@ from rollmill.models.weights import WeightsLoader
 from rollmill.nested import Nested
 from rollmill.seeding import generator
 from rollmill.transport.ports import Lease, Ports
-from rollmill.types import Array, ArraySpec, Decision, Outcome, Problem, Ticket, lead
+from rollmill.types import (
+    Array,
+    ArraySpec,
+    Border,
+    Decision,
+    Outcome,
+    Problem,
+    Standing,
+    Ticket,
+    lead,
+    standing_spec,
+)
 
 
 def scene_spec(problem: Problem, size: int) -> dict[str, Nested]:
@@ -41,6 +55,7 @@ def scene_spec(problem: Problem, size: int) -> dict[str, Nested]:
         "valid": ArraySpec((k,), "bool"),
         "over": ArraySpec((), "bool"),
         "seconds": ArraySpec((), "float64"),  # the step took
+        **standing_spec(problem, k),  # written with the scene that ends an unroll
     }
 
 
@@ -67,7 +82,15 @@ class Environment:
         self._episodes = episodes
         self._decisions, self._scenes = ports["decisions"], ports["scenes"]
         self._room: Lease | None = None
+        self._first: tuple[Nested, Array] | None = None  # the scene to go on from, after a resume
         self._has_begun = False
+        self.notices = episodes.notices
+        episodes.owner = name
+
+    def resume(self, borders: Mapping[int, Border]) -> None:
+        """Stand where the environments of this group stood."""
+        if (border := borders.get(self._episodes.number)) is not None:
+            self._first = self._episodes.resume(border)
 
     def work(self) -> bool:
         """Show the first scene, then one step per decision; room for the scene comes first."""
@@ -76,7 +99,7 @@ class Environment:
             return False
         if not self._has_begun:
             self._has_begun = True
-            obs, reset = self._episodes.begin()
+            obs, reset = self._first or self._episodes.begin()
             self._show(None, obs, reset, 0.0)
             return True
         lease = self._decisions.take()
@@ -96,6 +119,9 @@ class Environment:
                 scene[field][...] = getattr(outcome, field)
             if outcome.reset.any():
                 nested.copy_into(scene["final_obs"], outcome.final_obs)
+            if outcome.over:
+                for field, value in self._episodes.standing._asdict().items():
+                    scene[field][...] = value
         nested.copy_into(scene["obs"], obs)
         scene["reset"][:] = reset
         scene["seconds"][...] = seconds
@@ -133,6 +159,12 @@ class Inference:
         self._steps, self._root_seed = steps, root_seed
         self._ports = ports
         self._weights = ports["weights"]
+        self.notices: deque[Notice] = deque()
+
+    def resume(self, borders: Mapping[int, Border]) -> None:
+        """Remember what was remembered of each group."""
+        for group, border in borders.items():
+            self._minds[group].state = border.state
 
     def work(self) -> bool:
         """Answer every group that has shown a scene and holds a ticket."""
@@ -204,6 +236,10 @@ class Collector:
         self._room: Lease | None = None
         self._seconds = [0.0, 0.0, 0.0]
         self._idle_since = perf_counter()
+        self.notices: deque[Notice] = deque()
+
+    def resume(self, borders: Mapping[int, Border]) -> None:
+        """Nothing to remember: between two unrolls a collector holds nothing."""
 
     def work(self) -> bool:
         """Take one scene or one decision, whichever is due."""
@@ -249,7 +285,8 @@ class Collector:
     def _finish(self, scene: dict[str, Any], state: Nested) -> None:
         assert self._room is not None
         stepping, deciding, waiting = self._seconds
-        self._assembler.finish(scene["obs"], scene["reset"], state, (stepping, deciding, waiting))
+        standing = Standing(**{field: scene[field] for field in Standing._fields})
+        self._assembler.finish(scene["obs"], scene["reset"], state, standing, (stepping, deciding, waiting))
         self._unrolls.commit(self._room)
         self._room = None
         self._idle_since = perf_counter()

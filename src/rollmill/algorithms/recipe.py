@@ -44,6 +44,7 @@ class Update(NamedTuple):
     """What an update reports."""
 
     metrics: Metrics
+    gradient_norms: torch.Tensor | None = None  # of every gradient step, to find the first that went wrong
 
 
 class UpdateRule(Protocol):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rollmill.cli.check import check
+from rollmill.cli.clean import clean
 from rollmill.cli.listing import list_known
 from rollmill.cli.show import show
 from rollmill.cli.train import train
@@ -33,3 +34,4 @@ app.command()(train)
 app.command()(show)
 app.command()(check)
 app.command("list")(list_known)
+app.command()(clean)

@@ -7,7 +7,8 @@ that seed + actions determine it in any process, and a snapshot continues anywhe
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import deque
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,27 +16,15 @@ from numpy.random import PCG64, Generator, SeedSequence
 from numpy.typing import NDArray
 
 from rollmill import spaces
+from rollmill.envs.atari_snapshot import AtariSnapshot, encoded_size, from_bytes, to_bytes
 from rollmill.envs.config import AtariConfig, EnvConfig
-from rollmill.envs.group import StepResult, needs_reset
+from rollmill.envs.group import StepResult, Trouble, needs_reset
 from rollmill.envs.names import find_rom
 from rollmill.errors import Refused
 from rollmill.types import Array
 
 _NOOP, _FIRE = 0, 1  # in the numbering of the console
 _POWER_ON_SEED = 0  # of the emulator: what the console's memory holds when it is switched on
-
-
-class AtariSnapshot(NamedTuple):
-    """Everything a game needs to go on exactly from here, in another process too; plain data."""
-
-    emulator: bytes
-    stack: Array  # uint8 [N, size, size]
-    generator: dict[str, Any]
-    last_action: int
-    frames: int
-    decisions: int
-    lives: int
-    is_running: bool
 
 
 class AtariGame:
@@ -60,6 +49,7 @@ class AtariGame:
         self._interpolation = cv2.INTER_AREA
         self._previous_screen, self._screen = np.zeros((2, *self._ale.getScreenDims()), np.uint8)
         self._start = self._ale.cloneSystemState()
+        self.emulator_bytes = len(self._start.serialize())  # of a state, give or take a few
         # restoring a state doesn't restore the picture, so the first one is kept with it
         self._start_screen = self._ale.getScreenGrayscale().reshape(self._screen.shape)
 
@@ -163,6 +153,8 @@ class AtariGroup:
     def __init__(self, config: EnvConfig, size: int) -> None:
         pixels = config.atari.size
         self.size = size
+        self.broken = np.zeros(size, bool)
+        self.troubles: deque[Trouble] = deque()
         self.frame_skip = config.atari.frame_skip
         self.observation_space: gym.Space[Any] = gym.spaces.Box(
             0, 255, (config.stacked_frames, pixels, pixels), np.uint8
@@ -171,6 +163,8 @@ class AtariGroup:
         self.obs = self.observation_spec.lead(size).zeros()
         self.games = [AtariGame(config.id, config.atari, config.time_limit, row) for row in self.obs]
         self.action_space: gym.Space[Any] = gym.spaces.Discrete(len(self.games[0].actions))
+        self._rom = find_rom(config.id)
+        self.snapshot_size = encoded_size(self._rom, self.games[0].emulator_bytes, self.obs[0].nbytes)
         self._reward = np.zeros(size)
         self._terminated = np.zeros(size, bool)
         self._truncated = np.zeros(size, bool)
@@ -190,6 +184,14 @@ class AtariGroup:
                 raise needs_reset(k)
             self._reward[k], self._terminated[k], self._truncated[k] = game.step(int(action[k]))
         return StepResult(self._reward, self._terminated, self._truncated)
+
+    def snapshot(self, k: int) -> bytes:
+        """Emulator, picture, generator and counters."""
+        return to_bytes(self._rom, self.games[k].snapshot())
+
+    def restore(self, k: int, data: bytes) -> None:
+        """Go on from a snapshot of the same game."""
+        self.games[k].restore(from_bytes(self._rom, data, self.obs[k].shape))
 
     def close(self) -> None:
         """Let go of the emulators; each frees its memory when the last reference goes."""

@@ -8,6 +8,8 @@ Python float costs each ufunc a conversion).
 from __future__ import annotations
 
 import math
+import struct
+from collections import deque
 from typing import Any
 
 import gymnasium as gym
@@ -16,13 +18,16 @@ from numpy.random import PCG64, Generator, SeedSequence
 from numpy.typing import NDArray
 
 from rollmill import spaces
-from rollmill.envs.group import StepResult, needs_reset
+from rollmill.envs.group import StepResult, Trouble, needs_reset
+from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
 from rollmill.types import Array
 
 TIME_LIMITS = {"CartPole-v0": 200, "CartPole-v1": 500}  # agent decisions
 
 _X_LIMIT = 2.4
 _ANGLE_LIMIT = 12 * 2 * math.pi / 360
+_KIND = "CartPole"
+_SNAPSHOT = struct.Struct("<4dq?")  # state, steps, whether the episode is over
 _START = 0.05  # the four state variables start uniformly within ± this
 
 
@@ -38,6 +43,9 @@ class CartPoleGroup:
     def __init__(self, size: int, time_limit: int = TIME_LIMITS["CartPole-v1"]) -> None:
         high = np.array([_X_LIMIT * 2, np.inf, _ANGLE_LIMIT * 2, np.inf], np.float32)
         self.size = size
+        self.snapshot_size = packed_size(_KIND, _SNAPSHOT.size)
+        self.broken = np.zeros(size, bool)
+        self.troubles: deque[Trouble] = deque()
         self.observation_space: gym.Space[Any] = gym.spaces.Box(-high, high, dtype=np.float32)
         self.action_space: gym.Space[Any] = gym.spaces.Discrete(2)
         self.observation_spec = spaces.observation_spec(self.observation_space)
@@ -86,8 +94,7 @@ class CartPoleGroup:
             self.obs[k] = start
             self._steps[k] = 0
             self._ended[k] = False
-        self._has_ended = b"\1" in self._ended.tobytes()
-        self._oldest = int(self._steps.max())
+        self._look_again()
 
     def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
         """Advance the active rows by 0.02 s; the reward is 1, also for the step on which the pole falls."""
@@ -121,8 +128,27 @@ class CartPoleGroup:
         self._remember_ended()
         return StepResult(self._reward, self._terminated, self._truncated)
 
+    def snapshot(self, k: int) -> bytes:
+        """Physics, step count and whether the episode is over."""
+        return pack(_KIND, _SNAPSHOT.pack(*self._state[:, k].tolist(), int(self._steps[k]), bool(self._ended[k])))
+
+    def restore(self, k: int, data: bytes) -> None:
+        """Go on from a snapshot."""
+        (numbers,) = unpack(_KIND, data, 1)
+        if len(numbers) != _SNAPSHOT.size:
+            raise ValueError(f"a snapshot of {_KIND} with {len(numbers)} bytes where there are {_SNAPSHOT.size}")
+        *state, self._steps[k], self._ended[k] = _SNAPSHOT.unpack(numbers)
+        self._state[:, k] = state
+        self.obs[k] = self._state[:, k]
+        self._look_again()
+
     def close(self) -> None:
         """Nothing to free."""
+
+    def _look_again(self) -> None:
+        """Note what `step` skips its checks by, after rows were changed from outside."""
+        self._has_ended = b"\1" in self._ended.tobytes()
+        self._oldest = int(self._steps.max())
 
     def _differentiate(self, action: Array) -> None:
         """Write the time derivatives of the state under the force of each action into `_change`."""

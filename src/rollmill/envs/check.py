@@ -24,6 +24,7 @@ class EnvSpaces(NamedTuple):
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     frame_skip: int  # frames per agent decision
+    snapshot_size: int  # bytes of one environment's snapshot; 0: there is none
 
 
 def check_group(config: EnvConfig) -> EnvSpaces:
@@ -38,7 +39,7 @@ def check_group(config: EnvConfig) -> EnvSpaces:
             group.reset(over, generator.integers(2**31, size=size))
             result = group.step(random_actions(group.action_space, size, generator), everyone)
             over = result.terminated | result.truncated
-        return EnvSpaces(group.observation_space, group.action_space, group.frame_skip)
+        return EnvSpaces(group.observation_space, group.action_space, group.frame_skip, group.snapshot_size)
     finally:
         with suppress(EnvironmentFailed):  # how it ends says nothing against how it plays
             group.close()

@@ -5,13 +5,29 @@ while True:
     result = group.step(policy(group.obs), active)       # group.obs now shows what followed, final ones too
     over = result.terminated | result.truncated
     group.reset(over, next_seeds)                        # only now do ended rows show a new episode
+
+A row whose environment fails for good is `broken`: its step counts for nothing, and it needs a reset.
+
+An episode goes on elsewhere from a snapshot, or by resetting with its seed and playing its actions again:
+
+    fresh.reset(mask_of_k, seeds)
+    fresh.restore(k, data)                               # data = group.snapshot(k), earlier or in another process
+
+A gymnasium environment offers snapshots through two methods, on itself or on an outer wrapper of its own:
+`snapshot() -> bytes`, the whole state of the running episode, its random generator included, and
+`restore(data: bytes) -> None`, called after `reset` with the episode's seed on a fresh instance made with the same
+arguments. It needn't bother with gymnasium's own time limit or with the observation. Snapshots are never executed, so
+don't pickle. Without the two methods (or under a foreign wrapper that lacks them) episodes are played again.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
+import numpy as np
 from numpy.typing import NDArray
 
 from rollmill.errors import RollmillError
@@ -31,6 +47,17 @@ class StepResult(NamedTuple):
     truncated: Array  # bool [K]; both flags may be set, as gymnasium's TimeLimit does
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """One failure of an environment's own code; `is_mended`: the row went on as if nothing had happened."""
+
+    index: int  # row of the group
+    call: str  # "step" or "reset"
+    message: str  # one line: environment, row, call and what was raised
+    traceback: str  # "" where nothing was raised: the call gave nonsense
+    is_mended: bool
+
+
 class EnvGroup(Protocol):
     """K environments stepped as one batch.
 
@@ -45,6 +72,9 @@ class EnvGroup(Protocol):
     observation_spec: Nested  # of ArraySpec, one environment
     frame_skip: int  # frames per agent decision
     obs: Nested  # [K, ...] in the dtype of the spec, updated in place
+    snapshot_size: int  # bytes of one environment's snapshot at most (but see there); 0: the group has none
+    broken: NDArray[np.bool_]  # [K], rows that failed for good and must be reset before they are stepped
+    troubles: deque[Trouble]  # every failure since somebody last emptied it
 
     def reset(self, mask: NDArray[Any], seeds: NDArray[Any]) -> None:
         """Start a new episode with `seeds[k]` in every row k where `mask` (bool [K]) is True; touch no other row."""
@@ -53,7 +83,23 @@ class EnvGroup(Protocol):
     def step(self, action: Array, active: NDArray[Any]) -> StepResult:
         """Step the rows where `active` (bool [K]) is True; where an episode ends, `obs` shows its true final one.
 
-        Stepping a row whose episode has ended, or never began, is a bug of the caller: RuntimeError.
+        Stepping a row whose episode has ended, or never began, is a bug of the caller: RuntimeError. A row that breaks
+        gives 0, no flags and the observation it showed; stepping it again raises what broke it.
+        """
+        ...
+
+    def snapshot(self, k: int) -> bytes:
+        """The whole state of row k's running episode, what it shows and its step counts included.
+
+        b"" where there is none to be had; rarely longer than `snapshot_size`. Then the episode must be played again.
+        """
+        ...
+
+    def restore(self, k: int, data: bytes) -> None:
+        """Let row k go on from a snapshot and show what it showed; ValueError if the data is no such snapshot.
+
+        The row has just been reset with the seed of the snapshot's episode, possibly in another process. After an
+        error it must be reset again.
         """
         ...
 

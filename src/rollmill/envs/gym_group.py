@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from traceback import format_exception
 from typing import Any
 
 import gymnasium as gym
@@ -10,17 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollmill import nested, spaces
-from rollmill.envs.group import EnvironmentFailed, StepResult, needs_reset
+from rollmill.envs.group import EnvironmentFailed, StepResult, Trouble, needs_reset
+from rollmill.envs.gym_snapshot import measure_state
+from rollmill.envs.instance import Instance, MisshapenResult, OutOfMemory
+from rollmill.envs.snapshot_bytes import pack, packed_size, row_bytes, row_size, unpack, write_row
 from rollmill.envs.verify import observation_fault, result_fault
 from rollmill.errors import Refused
 from rollmill.nested import Nested
 from rollmill.types import Array, ArraySpec, lead
 
+_KIND = "gymnasium group"
+_MOST_TROUBLES = 1000  # kept for whoever reads them; nobody may
+
 
 class GymGroup:
     """K environments made by one constructor and stepped in turn; the contract is `EnvGroup`.
 
-    With `verify`, all that the environments give is first held against their spaces (for the check at start-up).
+    An environment that fails is made anew, brought to where it stood by its seed and actions, and asked once more; if
+    that fails too its row is broken. With `verify`, all that the environments give is first held against their spaces
+    (for the check at start-up), and every failure is raised.
     """
 
     frame_skip = 1
@@ -29,17 +41,22 @@ class GymGroup:
         self, env_id: str, construct: Callable[[], gym.Env[Any, Any]], size: int, verify: bool = False
     ) -> None:
         self.size = size
-        self._id = env_id
         self._verify = verify
-        self._envs = [construct() for _ in range(size)]
+        self._instances = _construct_all(env_id, construct, size)
+        first = self._instances[0].env
         for name in ("observation_space", "action_space"):
-            if not isinstance(getattr(self._envs[0], name, None), gym.Space):
+            if not isinstance(getattr(first, name, None), gym.Space):
                 raise Refused(f"env.id={env_id}: the environment has no {name}; set it to a gymnasium space")
-        self.observation_space = self._envs[0].observation_space
-        self.action_space = self._envs[0].action_space
+        self.observation_space = first.observation_space
+        self.action_space = first.action_space
         self.observation_spec = spaces.observation_spec(self.observation_space, f"env.id={env_id}: observation")
         spaces.action_spec(self.action_space)  # refuses what can't be trained on
         self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), lead(self.observation_spec, size))
+        state_size = measure_state(first, construct)
+        self.snapshot_size = packed_size(_KIND, state_size, row_size(self.obs), 8) if state_size else 0
+        self.broken = np.zeros(size, bool)
+        self.troubles: deque[Trouble] = deque(maxlen=_MOST_TROUBLES)
+        self._last_trouble = [""] * size
         self._steps = [0] * size  # of the running episode
         self._running = [False] * size
         self._reward = np.zeros(size)
@@ -49,84 +66,166 @@ class GymGroup:
     def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Call `env.reset(seed=seeds[k])` where `mask` is True."""
         for k in np.flatnonzero(mask).tolist():
+            self._running[k] = False
             self._steps[k] = 0
-            observation, _ = self._unpacked(k, "reset", 2, self._call(k, "reset", seed=int(seeds[k])))
-            self._running[k] = True
-            self._store(k, observation)
+            begin = partial(self._begin, k, int(seeds[k]))
+            if failure := _attempt(begin):
+                self._save(k, "reset", failure, begin)
 
     def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
         """Call `env.step` in the active rows."""
-        # a copy: an environment that keeps its action must not see the agent's buffer change
-        rows = np.array(spaces.to_environment(self.action_space, action))
+        rows = spaces.to_environment(self.action_space, action)
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
         for k in np.flatnonzero(active).tolist():
+            if self.broken[k]:
+                raise EnvironmentFailed(self._last_trouble[k])
             if not self._running[k]:
                 raise needs_reset(k)
-            result = self._call(k, "step", rows[k])
-            observation, reward, terminated, truncated, _ = self._unpacked(k, "step", 5, result)
-            self._steps[k] += 1
-            if self._verify:
-                self._refuse(k, result_fault(reward, terminated, truncated))
-            self._store(k, observation)
-            self._reward[k] = reward
-            self._terminated[k] = terminated
-            self._truncated[k] = truncated
-            self._running[k] = not (terminated or truncated)
+            if failure := _attempt(self._advance, k, rows[k]):
+                self._save(k, "step", failure, partial(self._advance_again, k, rows[k]))
         return StepResult(self._reward, self._terminated, self._truncated)
+
+    def snapshot(self, k: int) -> bytes:
+        """What row k shows and its environment's own snapshot; b"" without one or without a running episode."""
+        if not self.snapshot_size or not self._running[k]:
+            return b""
+        try:
+            state = self._instances[k].snapshot()
+        except OutOfMemory:
+            raise
+        except EnvironmentFailed:  # nothing is lost: the episode goes on, and can be played again
+            return b""
+        return pack(_KIND, state, row_bytes(self.obs, k), self._steps[k].to_bytes(8, "little"))
+
+    def restore(self, k: int, data: bytes) -> None:
+        """Go on from a snapshot."""
+        state, shown, steps = unpack(_KIND, data, 3)
+        try:
+            self._instances[k].restore(state)
+        except OutOfMemory:
+            raise
+        except EnvironmentFailed as failure:
+            raise ValueError(str(failure)) from failure
+        write_row(self.obs, k, shown)
+        self._steps[k] = int.from_bytes(steps, "little")
 
     def close(self) -> None:
         """Close every environment; the first failure is told when all have been tried."""
         failures: list[EnvironmentFailed] = []
-        for k in range(self.size):
+        for instance in self._instances:
             try:
-                self._call(k, "close")
+                instance.close()
             except EnvironmentFailed as failure:
                 failures.append(failure)
         if failures:
             raise failures[0]
 
-    def _call(self, k: int, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of environment k; what its code raises is reported with the environment's name."""
-        try:
-            return getattr(self._envs[k], name)(*args, **kwargs)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise EnvironmentFailed(f"env.id={self._id}: environment {k} raised in {name}(): {reason}") from error
+    def _begin(self, k: int, seed: int) -> None:
+        """Start an episode in row k."""
+        if self.broken[k]:
+            self._instances[k].rebuild()
+        self._store(k, 0, self._instances[k].reset(seed))
+        self._running[k] = True
+        self.broken[k] = False
 
-    def _unpacked(self, k: int, name: str, count: int, result: Any) -> Any:
-        """What a call gave, if it is as many values as gymnasium's interface has."""
-        if not isinstance(result, tuple) or len(result) != count:
-            given = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
-            fault = f"{name}() gives {given}, gymnasium's interface has {count}"
-            if self._verify:
-                self._refuse(k, fault)
-            raise EnvironmentFailed(f"env.id={self._id}: environment {k}: {fault}")
-        return result
-
-    def _store(self, k: int, observation: Any) -> None:
-        """Copy an observation into row k."""
+    def _advance(self, k: int, action: Array) -> None:
+        """Step row k; nothing of the group changes before all that the environment gave is found good."""
+        instance, step = self._instances[k], self._steps[k] + 1
+        observation, reward, terminated, truncated = instance.step(action)
         if self._verify:
-            self._refuse(k, observation_fault(self.observation_space, observation))
+            self._refuse(k, step, result_fault(reward, terminated, truncated))
         try:
-            keyed = _keyed(observation)
-            nested.map_leaves(_same_shape, self.observation_spec, keyed)
-            nested.assign(self.obs, k, keyed)
-        except (ValueError, TypeError, KeyError) as error:
-            where = f"env.id={self._id}: environment {k}, step {self._steps[k]}"
+            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+        except (ValueError, TypeError) as error:
+            raise EnvironmentFailed(f"{instance.name}, step {step}: reward or flags are no numbers: {error}") from error
+        self._store(k, step, observation)
+        instance.keep(action)
+        self._steps[k] = step
+        self._reward[k] = reward
+        self._terminated[k] = terminated
+        self._truncated[k] = truncated
+        self._running[k] = not (terminated or truncated)
+
+    def _advance_again(self, k: int, action: Array) -> None:
+        """Step row k in a rebuilt environment, once that has been brought to where the old one stood."""
+        shown = row_bytes(self.obs, k)
+        observation = self._instances[k].replay()
+        if observation is not None:
+            try:
+                self._store(k, self._steps[k], observation)
+                found = row_bytes(self.obs, k)
+            finally:
+                write_row(self.obs, k, shown)
+            if found != shown:
+                name = self._instances[k].name
+                raise EnvironmentFailed(f"{name}: the same seed and actions now lead to another observation")
+        self._advance(k, action)
+
+    def _save(self, k: int, call: str, failure: EnvironmentFailed, try_again: Callable[[], None]) -> None:
+        """Give a failed row its second chance, unless it had that already; report what came of it."""
+        if self._verify and isinstance(failure, MisshapenResult):
+            self._refuse(k, self._steps[k] + (call == "step"), failure.fault)
+        if self._verify or isinstance(failure, OutOfMemory):
+            raise failure
+        message, traceback = str(failure), _told(failure)
+        if not self.broken[k] and (second := _attempt(self._instances[k].rebuild) or _attempt(try_again)):
+            if isinstance(second, OutOfMemory):
+                raise second
+            again = "the same" if str(second) == message else str(second)
+            message = f"{message}; after a rebuild: {again}"
+            traceback = f"{traceback}\nAfter a rebuild:\n{_told(second)}"
+            self.broken[k] = True
+            self._running[k] = False
+        self._last_trouble[k] = message
+        self.troubles.append(Trouble(k, call, message, traceback, is_mended=not self.broken[k]))
+
+    def _store(self, k: int, step: int, observation: Any) -> None:
+        """Copy an observation into row k, all of it or nothing."""
+        if self._verify:
+            self._refuse(k, step, observation_fault(self.observation_space, observation))
+        try:
+            fitting = nested.map_leaves(_fitting, self.observation_spec, _keyed(observation))
+        except (ValueError, TypeError, LookupError) as error:
+            where = f"{self._instances[k].name}, step {step}"
             raise EnvironmentFailed(f"{where}: the observation doesn't fit the space: {error}") from error
+        nested.assign(self.obs, k, fitting)
 
-    def _refuse(self, k: int, fault: str | None) -> None:
+    def _refuse(self, k: int, step: int, fault: str | None) -> None:
         if fault:
-            when = f"step {self._steps[k]}" if self._steps[k] else "reset"
+            when = f"step {step}" if step else "reset"
             remedy = "mend the environment or its observation_space"
-            raise Refused(f"env.id={self._id}: environment {k}, {when}: {fault}; {remedy}")
+            raise Refused(f"{self._instances[k].name}, {when}: {fault}; {remedy}")
 
 
-def _same_shape(spec: ArraySpec, value: Any) -> None:
-    """Assigning would broadcast a smaller observation without a word."""
-    if np.shape(value) != spec.shape:
-        raise ValueError(f"its shape is {np.shape(value)}, the space says {spec.shape}")
+def _attempt(call: Callable[..., None], *args: Any) -> EnvironmentFailed | None:
+    """How a call failed, if it did; the second chance is taken outside of this, lest tracebacks pile up."""
+    try:
+        call(*args)
+    except EnvironmentFailed as failure:
+        return failure
+    return None
+
+
+def _construct_all(env_id: str, construct: Callable[[], gym.Env[Any, Any]], size: int) -> list[Instance]:
+    """All instances; those that were made are closed if one can't be."""
+    instances: list[Instance] = []
+    try:
+        instances.extend(Instance(f"env.id={env_id}: environment {k}", construct) for k in range(size))
+    except BaseException:
+        for instance in instances:
+            with suppress(Exception):
+                instance.close()
+        raise
+    return instances
+
+
+def _fitting(spec: ArraySpec, value: Any) -> Array:
+    """The value as an array that can be assigned: of the spec's shape (assigning would broadcast) and of numbers."""
+    array = np.asarray(value)
+    if array.shape != spec.shape:
+        raise ValueError(f"its shape is {array.shape}, the space says {spec.shape}")
+    return array if array.dtype.kind in "fiub" else array.astype(spec.dtype)
 
 
 def _keyed(observation: Any) -> Nested:
@@ -136,3 +235,8 @@ def _keyed(observation: Any) -> Nested:
     if isinstance(observation, dict):
         return {key: _keyed(part) for key, part in observation.items()}
     return observation
+
+
+def _told(failure: EnvironmentFailed) -> str:
+    """The traceback of what the environment's code raised; "" where it raised nothing."""
+    return "".join(format_exception(failure.__cause__)) if failure.__cause__ else ""

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 
 from rollmill import nested, spaces
 from rollmill.envs.group import EnvGroup, StepResult
+from rollmill.envs.snapshot_bytes import pack, packed_size, row_bytes, row_size, unpack, write_row
 from rollmill.errors import Refused
 from rollmill.nested import Nested
 from rollmill.types import Array, lead
+
+_KIND = "frame stack"
 
 
 class StackedGroup:
@@ -25,11 +28,15 @@ class StackedGroup:
     def __init__(self, group: EnvGroup, count: int) -> None:
         self._group = group
         self.size = group.size
+        self.broken = group.broken
+        self.troubles = group.troubles
         self.action_space = group.action_space
         self.frame_skip = group.frame_skip
         self.observation_space = stack_space(group.observation_space, count)
         self.observation_spec = spaces.observation_spec(self.observation_space)
         self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), lead(self.observation_spec, group.size))
+        inner = group.snapshot_size
+        self.snapshot_size = packed_size(_KIND, inner, row_size(self.obs)) if inner else 0
         pairs = zip(nested.leaves(self.obs), nested.leaves(group.obs), strict=True)
         self._stacks = [_Stack(target, source, count) for (_, target), (_, source) in pairs]
 
@@ -37,14 +44,25 @@ class StackedGroup:
         """Reset the masked rows and fill their stacks with the first observation."""
         self._group.reset(mask, seeds)
         for stack in self._stacks:
-            stack.fill(mask)
+            stack.fill(mask & ~self.broken)
 
     def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
         """Step the active rows and push what they show now."""
         result = self._group.step(action, active)
         for stack in self._stacks:
-            stack.push(active)
+            stack.push(active & ~self.broken)
         return result
+
+    def snapshot(self, k: int) -> bytes:
+        """The stack, and the state of the environment underneath."""
+        inner = self._group.snapshot(k)
+        return pack(_KIND, inner, row_bytes(self.obs, k)) if inner else b""
+
+    def restore(self, k: int, data: bytes) -> None:
+        """Go on from a snapshot."""
+        inner, stack = unpack(_KIND, data, 2)
+        self._group.restore(k, inner)
+        write_row(self.obs, k, stack)
 
     def close(self) -> None:
         """Close the group underneath."""

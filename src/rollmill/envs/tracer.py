@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ from rollmill.types import Array
 
 MAX_STEPS = 64  # the reward holds the step in its lowest 6 bits
 MAX_ACTION = 2**16  # so that action · 64 + step is exact in float32
+_SNAPSHOT = struct.Struct("<4q")
 
 
 class Trace(NamedTuple):
@@ -55,6 +57,15 @@ class Tracer(gym.Env[Array, Array]):
         over = trace.step == self._length
         reward = float(trace.action * MAX_STEPS + trace.step)
         return encode(trace), reward, over and not self._truncates, over and self._truncates, {}
+
+    def snapshot(self) -> bytes:
+        """The running episode; it takes a snapshot to restore, for seed and actions don't tell the episode's number."""
+        return _SNAPSHOT.pack(*self._trace)
+
+    def restore(self, data: bytes) -> None:
+        """Go on from a snapshot."""
+        self._trace = Trace(*_SNAPSHOT.unpack(data))
+        self._length, self._truncates = plan(self._trace.seed, self._max_length)
 
 
 def encode(trace: Trace) -> Array:

@@ -6,14 +6,12 @@ from typing import Any
 
 from rollmill import nested
 from rollmill.errors import Detected
-from rollmill.types import Ticket
+from rollmill.stores.rollout import Owner
 
 
-def refuse_nonfinite(parts: list[dict[str, Any]], tickets: list[Ticket], update: int) -> None:
+def refuse_nonfinite(parts: list[dict[str, Any]], owners: list[list[Owner]], update: int) -> None:
     """Stop at the first number that is not finite; `parts` is the batch, or its unrolls one by one."""
-    per_part = len(tickets) // len(parts)
-    for number, part in enumerate(parts):
-        columns = part["reward"].shape[1] // per_part
+    for part, whose in zip(parts, owners, strict=True):
         for what, leaf in _suspects(part):
             if not leaf.is_floating_point() or bool(leaf.isfinite().all()):
                 continue
@@ -21,9 +19,9 @@ def refuse_nonfinite(parts: list[dict[str, Any]], tickets: list[Ticket], update:
             if what.startswith("final"):  # one row for every ended episode, in row-major order
                 first = (part["terminated"] | part["truncated"]).nonzero()[first[0]].tolist()
             step, column = first[:2]
-            ticket = tickets[number * per_part + column // columns]
+            ticket, environment = whose[column]
             raise Detected(
-                f"update {update}: {what} of environment {column % columns} in group {ticket.actor} is not finite "
+                f"update {update}: {what} of environment {environment} in group {ticket.actor} is not finite "
                 f"at step {step} of unroll {ticket.sequence}; mend the environment"
             )
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+import torch
 from pydantic import Field
 
-from rollmill.algorithms.recipe import UpdateContext, UpdateRule
+from rollmill import nested
+from rollmill.actors.component import Notice
+from rollmill.algorithms.recipe import Update, UpdateContext, UpdateRule
 from rollmill.config import Config
-from rollmill.errors import Detected
+from rollmill.errors import Detected, Refused
+from rollmill.learners.checkpoint import Content
 from rollmill.learners.finite import refuse_nonfinite
+from rollmill.learners.journal import Journal
+from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.learners.scores import Scores
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.models.initialise import lent_generator
@@ -21,7 +29,7 @@ from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
 from rollmill.seeding import generator, integer_seed
 from rollmill.stores.rollout import EpisodeStore, RolloutStore
 from rollmill.transport.ports import Ports
-from rollmill.types import Ticket
+from rollmill.types import Array, Border, Problem, Ticket
 
 
 class TrainConfig(Config):
@@ -40,19 +48,23 @@ class Learner:
         self,
         name: str,
         network: Network,
+        optimizer: FlatOptimizer,
         update: UpdateRule,
         store: RolloutStore | EpisodeStore,
         train: TrainConfig,
         root_seed: int,
         frame_skip: int,
+        problem: Problem,
         stopwatch: Stopwatch,
         ports: Ports,
     ) -> None:
         self.name = name
+        self.notices: deque[Notice] = deque()
         self.network = network
         self.store = store
         self.events: deque[Event] = deque()
-        self._update_rule = update
+        self._optimizer, self._update_rule = optimizer, update
+        self._journal = Journal(problem)
         self._target_steps = train.steps
         self._root_seed, self._frame_skip = root_seed, frame_skip
         self._unrolls, self._weights = ports["unrolls"], ports["weights"]
@@ -61,7 +73,9 @@ class Learner:
         self._has_begun = False
         self._env_steps = 0
         self._scores = Scores()
+        self._troubles = 0
         self._stopwatch = stopwatch
+        self._seconds_before = 0.0  # of training, in earlier processes
         self.started = perf_counter()
 
     @property
@@ -82,15 +96,71 @@ class Learner:
             self._stopwatch.restart()
             self._publish()
             return True
+        progressed = self.take_in()
+        if self.store.may_sample():
+            self._update()
+            return True
+        return progressed
+
+    def take_in(self) -> bool:
+        """Take in the unrolls that have come; no update."""
         progressed = False
         while self.store.may_insert() and (lease := self._unrolls.take()) is not None:
             self._stopwatch.collected(*lease.arrays["seconds"].tolist()[:2])
             self.store.insert(lease)
             progressed = True
-        if self.store.may_sample():
-            self._update()
-            return True
         return progressed
+
+    def resume(self, borders: Mapping[int, Border]) -> None:
+        """Nothing: the learner comes back by `restore`."""
+
+    def borders(self) -> dict[int, Border]:
+        """Where each actor stands, behind the unrolls that have come; who has finished none is left out."""
+        return self._journal.borders(self.store.held())
+
+    def holds(self, actor: int) -> bool:
+        """Whether the actor's unroll for the next update is here, its slot still in use."""
+        return actor in self.store.held()
+
+    def reissue(self, actor: int) -> None:
+        """Give out the actor's ticket again, to a new actor that never saw it."""
+        if self._has_begun and not self.done and not self.holds(actor):
+            self._give_ticket(actor)
+
+    def capture(self) -> Content:
+        """Everything that training depends on, as it is between two updates; views, to be written at once."""
+        state = {
+            "env_steps": self._env_steps,
+            "seconds": self.progress().seconds,
+            "scores": self._scores.state(),
+            "spent": self._stopwatch.state(),
+            "troubles": self._troubles,
+        }
+        arrays = {
+            "weights": weights_of(self.network),
+            "optimizer": self._optimizer.state(),
+            "actors": self._journal.arrays(),
+        }
+        return Content(arrays, state, self._sequence, self._env_steps)
+
+    def restore(self, content: Content) -> None:
+        """Go on from what `capture` gave; before the first work()."""
+        self.load_weights(content.arrays["weights"])
+        self._optimizer.restore(content.arrays["optimizer"])
+        self._journal.restore(content.arrays["actors"])
+        self._sequence, self._env_steps = content.update, content.env_steps
+        self._seconds_before, self._troubles = content.state["seconds"], content.state["troubles"]
+        self._scores.restore(content.state["scores"])
+        self._stopwatch.restore(content.state["spent"])
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Replace the weights in place; Refused if they are another network's."""
+        tensors = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
+        try:
+            self.network.load_state_dict(tensors)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise Refused(f"the weights don't fit the network of this config: {reason}") from error
 
     def progress(self) -> Progress:
         """Where training stands now."""
@@ -100,7 +170,7 @@ class Learner:
             target_steps=self._target_steps,
             updates=self._sequence,
             episodes=self._scores.episodes,
-            seconds=perf_counter() - self.started,
+            seconds=self._seconds_before + (perf_counter() - self.started if self._has_begun else 0.0),
             return_ema=self._scores.return_ema,
         )
 
@@ -108,6 +178,11 @@ class Learner:
     def scores(self) -> Scores:
         """Returns of the episodes so far."""
         return self._scores
+
+    @property
+    def environment_failures(self) -> dict[str, int]:
+        """Calls in which an environment failed, and environments that are quarantined."""
+        return {"environments": self._troubles, "quarantined": self._journal.quarantined}
 
     @property
     def time_shares(self) -> dict[str, float]:
@@ -119,21 +194,23 @@ class Learner:
 
     def _update(self) -> None:
         self._stopwatch.learning()
-        tickets, batch, parts = self.store.sample()
-        refuse_nonfinite(parts, tickets, self._sequence + 1)
+        _, batch, parts, owners = self.store.sample()
+        try:
+            refuse_nonfinite(parts, owners, self._sequence + 1)
+        except Detected as detected:
+            raise Detected(str(detected), self._evidence(parts)) from None
         steps = sum(int(part["valid"].sum()) for part in parts)
         context = UpdateContext(
             generator(self._root_seed, "minibatch", self._sequence), min(self._env_steps / self._target_steps, 1.0)
         )
         with lent_generator(integer_seed(self._root_seed, "update", self._sequence)):
             report = self._update_rule(batch, context)
-        for name, value in report.metrics.items():
-            if not np.isfinite(value) and name != "explained_variance":
-                WeightsLoader(self.network).load(self._weights, self._sequence)  # the last good ones are kept
-                raise Detected(
-                    f"update {self._sequence + 1}: {name} is {value}; "
-                    "lower algorithm.learning_rate or look at the rewards"
-                )
+        self._refuse_nonfinite_update(report, parts)
+        # Only now, so that whatever is raised above leaves the learner between two updates.
+        for actor, unroll in self.store.held().items():
+            self._journal.advance(actor, unroll)
+            self._troubles += int(unroll["troubles"].sum())
+        self.store.clear()
         self._env_steps += steps
         self._sequence += 1
         ended = self._scores.add(parts)
@@ -143,6 +220,31 @@ class Learner:
         if ended.returns:
             self.events.append(EpisodesEnded(progress, *ended))
         self.events.append(Updated(progress, self._sequence, {**report.metrics, **times, **self._port_metrics()}))
+
+    def _refuse_nonfinite_update(self, report: Update, parts: list[dict[str, Any]]) -> None:
+        for name, value in report.metrics.items():
+            if np.isfinite(value) or name == "explained_variance":
+                continue
+            when, norms = "", report.gradient_norms
+            if norms is not None and not norms.isfinite().all():
+                when = f" (from gradient step {int(norms.isfinite().logical_not().nonzero()[0])} of {len(norms)} on)"
+            evidence = {"weights_after": {key: array.copy() for key, array in weights_of(self.network).items()}}
+            WeightsLoader(self.network).load(self._weights, self._sequence)  # the last good ones are kept
+            raise Detected(
+                f"update {self._sequence + 1}: {name} is {value}{when}; "
+                "lower algorithm.learning_rate or look at the rewards",
+                {**self._evidence(parts), **evidence},
+            )
+
+    def _evidence(self, parts: list[dict[str, Any]]) -> dict[str, dict[str, Array]]:
+        """The batch and the weights before the update, to be looked at afterwards."""
+        batch = {
+            f"{number}.{field}{f'.{path}' if path else ''}": leaf.cpu().numpy()
+            for number, part in enumerate(parts)
+            for field, tree in part.items()
+            for path, leaf in nested.leaves(tree)
+        }
+        return {"batch": batch, "weights": weights_of(self.network)}
 
     def _port_metrics(self) -> dict[str, float]:
         """How the links of the learner fared since the last update: most waiting at once, looks in vain, and so on."""
@@ -159,8 +261,12 @@ class Learner:
         self._weights.write(self._sequence, weights_of(self.network))
         if self.done:
             return
-        for actor, port in enumerate(self._tickets):
-            lease = port.reserve()
-            assert lease is not None, "a ticket port holds the one ticket that is out"
-            lease.arrays["ticket"][:] = Ticket(actor, self._sequence, self._sequence)
-            port.commit(lease)
+        for actor in range(len(self._tickets)):
+            self._give_ticket(actor)
+
+    def _give_ticket(self, actor: int) -> None:
+        port = self._tickets[actor]
+        lease = port.reserve()
+        assert lease is not None, "a ticket port holds the one ticket that is out"
+        lease.arrays["ticket"][:] = Ticket(actor, self._sequence, self._sequence)
+        port.commit(lease)

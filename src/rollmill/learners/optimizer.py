@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from rollmill.algorithms.recipe import OptimizerSettings
+from rollmill.types import Array
 
 
 class FlatOptimizer:
@@ -51,6 +54,15 @@ class FlatOptimizer:
         self._gradient.zero_()
         return norm
 
+    def state(self) -> dict[str, Array]:
+        """What the steps so far have left behind, as named arrays; views where they live on the CPU."""
+        return {name: tensor.cpu().numpy() for name, tensor in self._rule.tensors().items()}
+
+    def restore(self, state: Mapping[str, Array]) -> None:
+        """Take back what `state` gave."""
+        for name, tensor in self._rule.tensors().items():
+            tensor.copy_(torch.from_numpy(np.array(state[name])))
+
     def _descend(self) -> torch.Tensor:
         norm: torch.Tensor = torch.linalg.vector_norm(self._gradient)
         excess = None if self._max_norm is None else ((norm + 1e-6) / self._max_norm).clamp_(min=1.0)
@@ -65,6 +77,9 @@ class _Rule(Protocol):
     def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
         """Descend along `gradient / excess`; `excess` is by how much its norm is too large, at least 1."""
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All that the rule remembers between two steps."""
+
 
 class _Adam:
     """Kingma & Ba 2015, as the fused kernel, called directly: torch.optim's wrapper costs three times the kernel.
@@ -77,6 +92,9 @@ class _Adam:
         self._mean, self._square = torch.zeros_like(flat), torch.zeros_like(flat)
         self._count = torch.zeros((), device=flat.device)
         self._never = torch.zeros((), device=flat.device)  # "an infinity was found": we look for those elsewhere
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {"mean": self._mean, "square": self._square, "count": self._count}
 
     def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
         self._count += 1
@@ -107,6 +125,9 @@ class _RMSprop:
     def __init__(self, flat: torch.Tensor, epsilon: float) -> None:
         self._flat, self._epsilon = flat, epsilon
         self._square = torch.zeros_like(flat)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {"square": self._square}
 
     def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
         if excess is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 EMA_WEIGHT = 0.05  # of a new episode; about the last 20 episodes count
@@ -29,6 +30,21 @@ class Scores:
     def mean_100(self) -> float | None:
         """Mean return of the last 100 episodes, or of fewer at the start."""
         return sum(self._window) / len(self._window) if self._window else None
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain numbers, for a checkpoint."""
+        return {
+            "episodes": self.episodes,
+            "return_ema": self.return_ema,
+            "best_mean_100": self.best_mean_100,
+            "window": list(self._window),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` gave."""
+        self.episodes, self.return_ema = state["episodes"], state["return_ema"]
+        self.best_mean_100 = state["best_mean_100"]
+        self._window = deque(state["window"], maxlen=self._window.maxlen)
 
     def add(self, parts: list[dict[str, Any]]) -> Ended:
         """Take in the episodes that ended within the parts of a batch."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 
 
@@ -47,6 +48,14 @@ class Stopwatch:
         self.restart()
         shares = {f"time/{name}": seconds / wall for name, seconds in spent.items()}
         return {**shares, "steps_per_second": steps / wall}
+
+    def state(self) -> dict[str, float]:
+        """Seconds spent so far, for a checkpoint."""
+        return dict(self._total)
+
+    def restore(self, spent: Mapping[str, float]) -> None:
+        """Take back what `state` gave."""
+        self._total |= spent
 
     def total_shares(self) -> dict[str, float]:
         """Shares of the wall time of all updates so far."""

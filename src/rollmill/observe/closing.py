@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rollmill.observe.phrases import amount, clock, count, shares
 # A convention, not a test of significance: the numbers stand beside the words.
 CHANCE = 0.1
 FEW_EPISODES = 10
+ENDED_EARLY = ("interrupted", "failed", "died")
 
 
 def closing_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -24,7 +26,11 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
         "speed": _speed(summary),
         "time": shares(_part(_part(summary, "throughput"), "time")),
         "parameters": _shortened(summary.get("parameters_sha256")),
-        "resume": summary.get("resume_grade"),
+        "saved": _saved(summary),
+        "resume": _resume(summary),
+        "resumed": _resumed(summary),
+        "failures": _failures(summary),
+        "lost": "; ".join(f"{name}: {what}" for name, what in _part(summary, "losses").items()),
         **_places(summary.get("run")),
     }
     title = summary.get("title")
@@ -81,6 +87,56 @@ def _speed(summary: Mapping[str, Any]) -> str:
         parts.append(f"{count(rate * frames / steps)} frames/s")
     if throughput.get("seconds") is not None:
         parts.append(f"{clock(throughput['seconds'])} in all")
+    return ", ".join(parts)
+
+
+def _saved(summary: Mapping[str, Any]) -> str:
+    """Checkpoints: how many, what they cost, and which failed."""
+    checkpoints = _part(summary, "checkpoints")
+    written, failed, share = (checkpoints.get(key) for key in ("written", "failed", "share"))
+    parts = [f"{count(written)} checkpoints"] if written is not None else []
+    if share is not None:
+        parts.append(f"{share * 100:.1f}% of the time")
+    if failed:
+        error = checkpoints.get("error")
+        parts.append(f"{count(failed)} failed" + (f" ({error})" if error else ""))
+    if checkpoints.get("last"):
+        parts.append(f"the last is {checkpoints['last']}")
+    return ", ".join(parts)
+
+
+def _resume(summary: Mapping[str, Any]) -> str:
+    """How to go on with a run that ended early, and how exactly that would continue it."""
+    grade, run = summary.get("resume_grade"), summary.get("run")
+    if run is None or summary.get("status") not in ENDED_EARLY:
+        return str(grade or "")
+    if not (_part(summary, "checkpoints").get("last") or (Path(run) / "checkpoints" / "latest").exists()):
+        return str(grade or "")
+    return f"rollmill train {run} --resume" + (f" ({grade})" if grade else "")
+
+
+def _resumed(summary: Mapping[str, Any]) -> str:
+    points = summary.get("resumed") or []
+    shown = [f"update {count(point.get('update'))} ({count(point.get('env_steps'))} env steps)" for point in points]
+    times = f"{len(points)} times, last " if len(points) > 1 else ""
+    return f"{times}after {shown[-1]}" if shown else ""
+
+
+def _failures(summary: Mapping[str, Any]) -> str:
+    """What broke and was mended."""
+    failures = _part(summary, "failures")
+    workers = failures.get("workers") or []
+    parts = []
+    if workers:
+        places = Counter(str(worker.get("place")) for worker in workers)
+        slowest = max(workers, key=lambda worker: worker.get("seconds") or 0.0)
+        who = ", ".join(f"{place} {times}×" for place, times in places.items())
+        cost = f"{slowest.get('seconds') or 0.0:.1f} s, {slowest.get('replay_seconds') or 0.0:.1f} s of it replay"
+        parts.append(f"{len(workers)} workers replaced ({who}; the slowest took {cost})")
+    if failures.get("environments"):
+        parts.append(f"{count(failures['environments'])} of environments")
+    if failures.get("quarantined"):
+        parts.append(f"{count(failures['quarantined'])} environments quarantined")
     return ", ".join(parts)
 
 

@@ -9,11 +9,21 @@ from typing import TextIO
 
 from rollmill.observe.closing import closing_lines
 from rollmill.observe.config import ObserveConfig
-from rollmill.observe.events import ComponentFailed, Event, RunStarted, Said, Stopped
+from rollmill.observe.events import (
+    Checkpointing,
+    ComponentFailed,
+    Event,
+    RunStarted,
+    Said,
+    Stopped,
+    WorkerReplaced,
+)
 from rollmill.observe.lines import Display, LineDisplay
 from rollmill.observe.metrics import MetricsWindow
 from rollmill.observe.observer import Overflow
 from rollmill.observe.outlet import Outlet
+from rollmill.observe.phrases import replacement
+from rollmill.observe.repeats import Repeats
 from rollmill.observe.scene import Scene
 
 
@@ -32,16 +42,24 @@ class ConsoleObserver:
         self._window = MetricsWindow(interval)
         self._scene = Scene()
         self._stopped: Stopped | None = None
+        self._warnings = Repeats()
 
     def receive(self, event: Event) -> None:
         """Show what an event changes, if it is time for that."""
-        row = self._window.add(event)
+        # A checkpoint is no news for a person, so it ends no stretch here.
+        row = None if isinstance(event, Checkpointing) else self._window.add(event)
         if isinstance(event, RunStarted):
             self._scene = Scene(event.title, event.random_return, event.progress, event.progress)
             self._display.say([event.title, *(f"  {line}" for line in event.plan)])
             self._display.show(self._scene)
-        elif isinstance(event, Said) and event.level in ("warning", "error"):
-            self._display.say([f"{event.level}: {event.component}: {event.text}"])
+        elif isinstance(event, Said) and event.level == "error":
+            self._display.say([f"error: {event.component}: {event.text}"])
+        elif isinstance(event, Said) and event.level == "warning":
+            if self._warnings.is_new(event.text):
+                # further lines, such as a traceback, are in the log
+                self._display.say([f"warning: {event.component}: {event.text.partition(chr(10))[0]}"])
+        elif isinstance(event, WorkerReplaced):
+            self._display.say([f"warning: {event.place}: {replacement(event)}"])
         elif isinstance(event, ComponentFailed):
             self._display.say([f"error: {event.component}: {event.message}"])  # whoever catches it shows the traceback
         elif isinstance(event, Stopped):
@@ -54,6 +72,7 @@ class ConsoleObserver:
     def close(self) -> None:
         """Give the terminal back and print the summary."""
         self._display.finish()
+        self._display.say(f"warning: {line}" for line in self._warnings.lines())
         if self._stopped is not None:
             known = {"title": self._scene.title, "run": str(self._run)}
             outcome = {"status": self._stopped.status, "reason": self._stopped.reason}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rollmill.observe.events import Event
 from rollmill.observe.font_cache import font_cache_below_tmp
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import amount
+from rollmill.observe.writing import write_atomically
 from rollmill.types import Array
 
 SMOOTHING = 100  # episodes
@@ -66,7 +68,9 @@ def draw_curve(run: Path) -> Path:
         beside = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "borderaxespad": 0.2}
         axes.legend(**beside, frameon=False, fontsize=9, labelcolor=INK, handlelength=1.6, columnspacing=1.2)
     path = run / "curve.png"
-    figure.savefig(path)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_atomically(path, picture.getvalue())
     return path
 
 

@@ -48,6 +48,23 @@ class Dispatcher:
         for mailbox in self._mailboxes:
             mailbox.put(event)
 
+    def flush(self, timeout: float) -> bool:
+        """Wait until every observer that may not miss events has handled those published so far; False if too long."""
+        deadline = time.monotonic() + timeout
+        exact = [mailbox for mailbox in self._mailboxes if mailbox.observer.overflow == "block"]
+        for mailbox in exact:
+            mailbox.hurry()  # all at once; they are then waited for one by one
+        return all(mailbox.flush(deadline - time.monotonic()) for mailbox in exact)
+
+    def losses(self) -> dict[str, str]:
+        """Per observer that failed: its first error and how many events it lost; `flush` first to know of them all."""
+        deliveries = {mailbox.observer.name: mailbox.delivery for mailbox in self._mailboxes}
+        return {
+            name: f"{delivery.first_error} ({delivery.errors + delivery.dropped} events lost)"
+            for name, delivery in deliveries.items()
+            if delivery.first_error
+        }
+
     def close(self, timeout: float = 30.0) -> None:
         """Deliver what is queued, then close the observers; gives up on those still busy after `timeout` seconds."""
         if self._is_closed:

@@ -64,6 +64,31 @@ class ComponentFailed(Event):
 
 
 @dataclass(frozen=True)
+class Checkpointing(Event):
+    """A checkpoint is about to be made here: what was held back to be summed up must be written now."""
+
+
+@dataclass(frozen=True)
+class Checkpointed(Event):
+    """A checkpoint is on the disk."""
+
+    path: str
+    seconds: float  # that it took
+
+
+@dataclass(frozen=True)
+class WorkerReplaced(Event):
+    """A worker process died, hung or was killed; another one goes on from its last unroll border."""
+
+    place: str
+    reason: str
+    traceback: str  # of the component that failed, or the stacks of one that hung; "" if there is none
+    seconds: float  # from noticing until the new worker was ready
+    replay_seconds: float  # part of it that went into playing the running episodes again
+    attempt: int  # replacements of this place in a row, without an unroll in between
+
+
+@dataclass(frozen=True)
 class Said(Event):
     """A line that a component wants kept in its log."""
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.events import EpisodesEnded, Event
-from rollmill.observe.metrics import MetricsWindow
+from rollmill.observe.events import Checkpointing, EpisodesEnded, Event
+from rollmill.observe.metrics import NONE_ENDED, MetricsWindow
 from rollmill.observe.observer import Overflow
 from rollmill.observe.writing import AppendedFile, to_json, write_atomically
 
@@ -20,14 +20,16 @@ class JsonlObserver:
     name = "jsonl"
     overflow: Overflow = "block"
 
-    def __init__(self, run: Path, interval: float) -> None:
-        self._window = MetricsWindow(interval)
+    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
+        self._window = MetricsWindow(interval, past)
         self._file = AppendedFile(run / "metrics.jsonl")
 
     def receive(self, event: Event) -> None:
         """Write a row whenever one is complete."""
         if row := self._window.add(event):
             self._file.write(to_json(row.flat()) + "\n")
+        if isinstance(event, Checkpointing):
+            self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
@@ -40,14 +42,16 @@ class CsvObserver:
     name = "csv"
     overflow: Overflow = "block"
 
-    def __init__(self, run: Path, interval: float) -> None:
-        self._window = MetricsWindow(interval)
+    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
+        self._window = MetricsWindow(interval, past)
         self._table = CsvTable(run / "metrics.csv")
 
     def receive(self, event: Event) -> None:
         """Write a row whenever one is complete."""
         if row := self._window.add(event):
             self._table.write([row.flat()])
+        if isinstance(event, Checkpointing):
+            self._table.sync()
 
     def close(self) -> None:
         """Close the file."""
@@ -73,6 +77,8 @@ class EpisodesObserver:
                 dict(zip(self.columns, (*where, value, length, int(truncated)), strict=True))
                 for value, length, truncated in ended
             )
+        elif isinstance(event, Checkpointing):
+            self._table.sync()
 
     def close(self) -> None:
         """Close the file."""
@@ -80,27 +86,40 @@ class EpisodesObserver:
 
 
 class CsvTable:
-    """A CSV file whose columns may grow: a new key rewrites the file once, with the old rows left empty there."""
+    """A CSV file whose columns may grow: a new key rewrites the file once, with the old rows left empty there.
+
+    A file that exists is continued under its own header.
+    """
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
         self._file = AppendedFile(path)
         self._columns = list(columns)
-        self._has_header = False
+        self._has_begun = False
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows; missing keys stay empty."""
         rows = list(rows)
+        is_empty = self._file.open() == 0  # also if it was removed and is begun anew
+        if not self._has_begun and not is_empty:
+            self._columns = self._read_header()
         new = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in self._columns]
-        if self._has_header and new:
+        if new and not is_empty:
             self._widen(new)
         self._columns += new
-        self._file.open()
-        needs_header, self._has_header = not self._has_header, True
-        self._file.write(_csv_text(self._columns, rows, needs_header))
+        self._has_begun = True
+        self._file.write(_csv_text(self._columns, rows, is_empty))
+
+    def sync(self) -> None:
+        """Wait until what was written would survive a power cut."""
+        self._file.sync()
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _read_header(self) -> list[str]:
+        with self._file.path.open(encoding="utf-8", newline="") as file:
+            return next(csv.reader(file))
 
     def _widen(self, new: Sequence[str]) -> None:
         self._file.close()

@@ -6,9 +6,18 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from rollmill.observe.events import ComponentFailed, Event, RunStarted, Said, Stopped
+from rollmill.observe.events import (
+    Checkpointed,
+    ComponentFailed,
+    Event,
+    RunStarted,
+    Said,
+    Stopped,
+    WorkerReplaced,
+)
 from rollmill.observe.metrics import MetricsWindow, Row
 from rollmill.observe.observer import Overflow
+from rollmill.observe.phrases import replacement
 from rollmill.observe.writing import AppendedFile
 
 
@@ -30,7 +39,13 @@ class LogObserver:
         elif isinstance(event, ComponentFailed):
             self._write(event.component, "error", f"{event.message}\n{event.traceback}")
         elif isinstance(event, RunStarted):
-            self._write("run", "info", "\n".join((event.title, *event.plan)))
+            begin = event.progress
+            resumed = (f"goes on after update {begin.updates}, {begin.env_steps} steps",) if begin.updates else ()
+            self._write("run", "info", "\n".join((event.title, *resumed, *event.plan)))
+        elif isinstance(event, WorkerReplaced):
+            self._write(event.place, "warning", f"{replacement(event)}\n{event.traceback}")
+        elif isinstance(event, Checkpointed):
+            self._write("run", "info", f"checkpoint {event.path} in {event.seconds:.3f} s")
         if row := self._window.add(event):
             self._write("learner", "info", _update_line(row))
         if isinstance(event, Stopped):
@@ -43,8 +58,8 @@ class LogObserver:
 
     def _write(self, component: str, level: str, text: str) -> None:
         name = re.sub(r"[^\w.-]+", "-", component).strip(".-") or "unnamed"  # a name must not lead out of the folder
+        self._folder.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
         if name not in self._files:
-            self._folder.mkdir(exist_ok=True)
             self._files[name] = AppendedFile(self._folder / f"{name}.log")
         stamp = datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
         first, *rest = text.rstrip().splitlines() or [""]

@@ -6,17 +6,18 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollmill.observe.events import EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
+from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
 
 Number = float | int | None
+NONE_ENDED = EpisodesEnded(Progress(), (), (), ())
 
 
 class RecentEpisodes:
-    """The last 100 episodes."""
+    """The last 100 episodes; `past` holds those of before a resume."""
 
-    def __init__(self, size: int = 100) -> None:
-        self._returns: deque[float] = deque(maxlen=size)
-        self._lengths: deque[int] = deque(maxlen=size)
+    def __init__(self, past: EpisodesEnded = NONE_ENDED, size: int = 100) -> None:
+        self._returns: deque[float] = deque(past.returns, maxlen=size)
+        self._lengths: deque[int] = deque(past.lengths, maxlen=size)
 
     def add(self, event: EpisodesEnded) -> None:
         """Take the episodes of one event in."""
@@ -63,12 +64,13 @@ class Row:
 class MetricsWindow:
     """Gathers events and gives a row at the first update, then every `interval` seconds, and for the rest at the end.
 
+    A checkpoint brings the rest too: what is gathered when the process dies behind it would be missing after a resume.
     Time is the run's own (`Progress.seconds`), so that rows depend on the events alone.
     """
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
         self._interval = interval
-        self._episodes = RecentEpisodes()
+        self._episodes = RecentEpisodes(past)
         self._begin = Progress()
         self._last: Progress | None = None  # of the newest update; None if nothing is gathered
         self._is_first = True
@@ -79,6 +81,7 @@ class MetricsWindow:
         """Take one event in; a row if one is complete."""
         if isinstance(event, RunStarted):
             self._begin = event.progress
+            self._is_first = event.progress.updates == 0  # a resumed run goes on in its rhythm
         elif isinstance(event, EpisodesEnded):
             self._episodes.add(event)
         elif isinstance(event, Updated):
@@ -88,7 +91,7 @@ class MetricsWindow:
                 self._counts[name] = self._counts.get(name, 0) + 1
             if self._is_first or event.progress.seconds - self._begin.seconds >= self._interval:
                 return self._complete(event.progress)
-        elif isinstance(event, Stopped) and self._last is not None:
+        elif isinstance(event, Checkpointing | Stopped) and self._last is not None:
             return self._complete(self._last)
         return None
 

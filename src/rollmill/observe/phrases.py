@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rollmill.observe.events import WorkerReplaced
+
 UNKNOWN = "-"
 TIME_SHARES = ("env", "inference", "learn", "wait")
 
@@ -46,3 +48,11 @@ def shares(parts: Mapping[str, float | None]) -> str:
     """Where the time goes: `env 31%  inference 22%  learn 40%  wait  7%`; empty if nothing is known."""
     known = [(name, share) for name in TIME_SHARES if (share := parts.get(name)) is not None]
     return "  ".join(f"{name} {share * 100:2.0f}%" for name, share in known)
+
+
+def replacement(event: WorkerReplaced) -> str:
+    """A worker's replacement: `replaced after 1.3 s, 0.4 s of it replaying episodes: killed by SIGKILL`."""
+    again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
+    replay = f", {event.replay_seconds:.1f} s of it replaying episodes"
+    reason = " ".join(event.reason.split())
+    return f"replaced after {event.seconds:.1f} s{replay}{again}: {reason}"

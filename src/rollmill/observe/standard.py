@@ -12,6 +12,7 @@ from rollmill.observe.curve import CurveObserver
 from rollmill.observe.files import CsvObserver, EpisodesObserver, JsonlObserver
 from rollmill.observe.logs import LogObserver
 from rollmill.observe.observer import Observer
+from rollmill.observe.resume import last_episodes
 from rollmill.observe.summary import SummaryObserver
 from rollmill.observe.tensorboard import TensorBoardObserver
 
@@ -20,16 +21,18 @@ def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = 
     """What the configuration asks for, writing below `run` and to `stream` (standard output unless given).
 
     The order matters: they are closed in it, so the curve finds the files and the console's summary the curve.
+    In a run that is resumed they go on with the files as `resume.trim` has left them.
     """
+    past = last_episodes(run)
     observers: list[Observer] = [
-        JsonlObserver(run, config.log_interval),
-        CsvObserver(run, config.log_interval),
+        JsonlObserver(run, config.log_interval, past),
+        CsvObserver(run, config.log_interval, past),
         EpisodesObserver(run),
         LogObserver(run, config.log_interval),
-        SummaryObserver(run),
+        SummaryObserver(run, past=past),
     ]
     if config.tensorboard:
-        observers.append(TensorBoardObserver(run, config.log_interval))
+        observers.append(TensorBoardObserver(run, config.log_interval, past))
     if config.curve:
         observers.append(CurveObserver(run))
     if config.console != "none":

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.events import EpisodesEnded, Event, RunStarted, Stopped
-from rollmill.observe.metrics import RecentEpisodes
+from rollmill.observe.events import Checkpointed, EpisodesEnded, Event, RunStarted, Stopped, WorkerReplaced
+from rollmill.observe.metrics import NONE_ENDED, RecentEpisodes
 from rollmill.observe.observer import Overflow
 from rollmill.observe.writing import to_json, write_atomically
 
@@ -22,29 +22,49 @@ class SummaryObserver:
     name = "summary"
     overflow: Overflow = "block"
 
-    def __init__(self, run: Path, interval: float = 5.0) -> None:
+    def __init__(self, run: Path, interval: float = 5.0, past: EpisodesEnded = NONE_ENDED) -> None:
         self._run = run
         self._interval = interval
         self._written_seconds = 0.0
-        self._episodes = RecentEpisodes()
+        self._episodes = RecentEpisodes(past)
         self._known: dict[str, Any] = {"run": str(run)}
+        self._written, self._spent = 0, 0.0  # checkpoints of this process, and the seconds that they took
+        self._replaced: list[dict[str, Any]] = []
+        self._last_word: dict[str, Any] | None = None  # until it is on the disk
 
     def receive(self, event: Event) -> None:
         """Keep the file up to date."""
-        if isinstance(event, EpisodesEnded):
-            self._episodes.add(event)
-        if isinstance(event, RunStarted):
-            baseline = {"return": event.random_return, "episodes": event.random_episodes}
-            self._known |= {"title": event.title, "random_baseline": baseline}
-            self._write(event, self._running(event))
-        elif isinstance(event, Stopped):
+        self._learn(event)
+        if isinstance(event, Stopped):
             outcome = {"status": event.status, "reason": event.reason}
-            self._write(event, {**self._running(event), **event.summary, **outcome})
-        elif event.progress.seconds - self._written_seconds >= self._interval:
+            self._last_word = {**self._running(event), **event.summary, **outcome}
+            self._write(event, self._last_word)
+            self._last_word = None
+        elif (
+            isinstance(event, RunStarted | Checkpointed)
+            or event.progress.seconds - self._written_seconds >= self._interval
+        ):
             self._write(event, self._running(event))
 
     def close(self) -> None:
-        """Nothing is left open."""
+        """Try once more to write how the run ended, if that failed."""
+        if self._last_word is not None:
+            self._store(self._last_word)
+
+    def _learn(self, event: Event) -> None:
+        if isinstance(event, EpisodesEnded):
+            self._episodes.add(event)
+        elif isinstance(event, RunStarted):
+            baseline = {"return": event.random_return, "episodes": event.random_episodes}
+            self._known |= {"title": event.title, "random_baseline": baseline}
+        elif isinstance(event, Checkpointed):
+            self._written += 1
+            self._spent += event.seconds
+            self._known["checkpoints"] = {"written": self._written, "last": event.path, "seconds": self._spent}
+        elif isinstance(event, WorkerReplaced):
+            part = {name: getattr(event, name) for name in ("place", "reason", "seconds", "replay_seconds")}
+            self._replaced.append({**part, "update": event.progress.updates})
+            self._known["failures"] = {"workers": self._replaced}
 
     def _running(self, event: Event) -> dict[str, Any]:
         progress = asdict(event.progress)
@@ -60,5 +80,8 @@ class SummaryObserver:
 
     def _write(self, event: Event, summary: dict[str, Any]) -> None:
         self._written_seconds = event.progress.seconds
+        self._store(summary)
+
+    def _store(self, summary: dict[str, Any]) -> None:
         record = {**summary, "written_at": round(time.time(), 3)}  # seconds since 1970
         write_atomically(self._run / "summary.json", to_json(record, indent=2) + "\n")

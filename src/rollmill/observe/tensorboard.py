@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import math
 import socket
 import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
-from typing import Any
 
-from rollmill.observe.events import Event, RunStarted
-from rollmill.observe.metrics import MetricsWindow, Row
+from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, RunStarted
+from rollmill.observe.metrics import NONE_ENDED, MetricsWindow, Row
 from rollmill.observe.observer import Overflow
 from rollmill.observe.writing import AppendedFile
 
@@ -21,11 +22,11 @@ class TensorBoardObserver:
     name = "tensorboard"
     overflow: Overflow = "block"
 
-    def __init__(self, run: Path, interval: float) -> None:
+    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
         self._folder = run / "tensorboard"
-        self._window = MetricsWindow(interval)
+        self._window = MetricsWindow(interval, past)
         self._random_return: float | None = None
-        self._writer: Any = None  # tensorboard's RecordWriter, from the first scalars on
+        self._file: AppendedFile | None = None  # from the first scalars on
 
     def receive(self, event: Event) -> None:
         """Write a row whenever one is complete, with the random baseline beside the return."""
@@ -33,11 +34,13 @@ class TensorBoardObserver:
             self._random_return = event.random_return
         if row := self._window.add(event):
             self._write(scalars(row, self._random_return), row.progress.env_steps)
+        if isinstance(event, Checkpointing) and self._file is not None:
+            self._file.sync()
 
     def close(self) -> None:
         """Close the event file."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            self._file.close()
 
     def _write(self, values: Mapping[str, float], step: int) -> None:
         # Imported here, in the observer's own thread: about 0.35 s that a run without TensorBoard doesn't pay.
@@ -46,13 +49,23 @@ class TensorBoardObserver:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         now = time.time()
-        if self._writer is None:
-            self._folder.mkdir(exist_ok=True)
-            path = self._folder / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}"
-            self._writer = RecordWriter(AppendedFile(path))  # adds length and checksums around each record
-            self._writer.write(Record(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        self._folder.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
+        if self._file is None:
+            self._file = AppendedFile(_unused(self._folder, f"events.out.tfevents.{now:.0f}.{socket.gethostname()}"))
+        records = [Record(wall_time=now, file_version="brain.Event:2")] if self._file.open() == 0 else []
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        self._writer.write(Record(wall_time=now, step=step, summary=summary).SerializeToString())
+        records.append(Record(wall_time=now, step=step, summary=summary))
+        framed = io.BytesIO()
+        writer = RecordWriter(framed)  # adds length and checksums around each record
+        for record in records:
+            writer.write(record.SerializeToString())
+        self._file.write(framed.getvalue())
+
+
+def _unused(folder: Path, name: str) -> Path:
+    """A path that doesn't exist: a run that is resumed within the same second writes a file of its own."""
+    paths = (folder / (f"{name}.{number}" if number else name) for number in count())
+    return next(path for path in paths if not path.exists())
 
 
 def scalars(row: Row, random_return: float | None) -> dict[str, float]:

@@ -7,40 +7,61 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 
 class AppendedFile:
-    """A file that grows by whole pieces, each of them flushed."""
+    """A file that grows by whole pieces, each written at once.
+
+    After a failure it is closed, and the next `write` opens it again: a disk that was full may have room by then.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO | None = None
+        self._descriptor: int | None = None
 
-    def open(self) -> None:
-        """Open the file unless it is open; the first `write` does so too."""
-        if self._file is None:
-            self._file = self.path.open("ab")
+    def open(self) -> int:
+        """Open the file unless it is open; its size in bytes."""
+        if self._descriptor is None:
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return os.fstat(self._descriptor).st_size
 
     def write(self, piece: str | bytes) -> None:
-        """Append and flush; OSError if the disk is full or the file has been removed.
+        """Append a piece whole or not at all; OSError if the disk is full or the file has been removed."""
+        before = self.open()
+        assert self._descriptor is not None
+        rest = memoryview(piece.encode() if isinstance(piece, str) else piece)
+        written = 0
+        try:
+            while written < len(rest):
+                written += os.write(self._descriptor, rest[written:])
+            # An unlinked file takes writes without complaint, and nobody would ever read them.
+            if os.fstat(self._descriptor).st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "the file was removed during the run", str(self.path))
+        except OSError:
+            self._take_back(before, written)
+            self.close()
+            raise
 
-        What a full disk refused stays in the buffer and is written before the next piece, if there is room again.
-        """
-        self.open()
-        assert self._file is not None
-        self._file.write(piece.encode() if isinstance(piece, str) else piece)
-        self._file.flush()
-        # An unlinked file takes writes without complaint, and nobody would ever read them.
-        if os.fstat(self._file.fileno()).st_nlink == 0:
-            raise FileNotFoundError(errno.ENOENT, "the file was removed during the run", str(self.path))
+    def sync(self) -> None:
+        """Wait until what was written would survive a power cut."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Close the file if it is open."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _take_back(self, before: int, written: int) -> None:
+        """Remove the part of a piece that found room, unless somebody else has written behind it."""
+        assert self._descriptor is not None
+        with suppress(OSError):
+            if written and os.fstat(self._descriptor).st_size == before + written:
+                os.ftruncate(self._descriptor, before)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -53,7 +74,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         os.replace(draft, path)
     except OSError:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error is the one to tell
+            draft.unlink(missing_ok=True)
         raise
 
 

@@ -12,6 +12,7 @@ from rollmill import spaces
 from rollmill.actors.actor import Actor
 from rollmill.actors.episodes import Episodes
 from rollmill.actors.roles import Collector, Environment, Inference
+from rollmill.actors.snapshots import row_size
 from rollmill.algorithms.policy import Policy
 from rollmill.algorithms.recipe import AlgorithmConfig, Recipe
 from rollmill.envs.config import EnvConfig
@@ -42,6 +43,7 @@ class Blueprint:
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
     frame_skip: int
+    snapshot_size: int  # bytes of one environment's snapshot; 0: there is none
 
     @property
     def assembler(self) -> AssemblerSpec:
@@ -55,6 +57,7 @@ class Blueprint:
             spaces.observation_spec(self.observation_space),
             spaces.action_spec(self.action_space),
             self.network("cpu").state_spec,
+            row_size(self.snapshot_size),
         )
 
     def network(self, device: str) -> Network:
@@ -96,4 +99,16 @@ class Blueprint:
         update = self.recipe.update(network, optimizer, self.algorithm)
         store = STORES[self.recipe.store.kind](ports["unrolls"], self.env.groups, device)
         stopwatch = Stopwatch(1 if self.runtime.kind == "serial" else self.runtime.workers)
-        return Learner(name, network, update, store, self.train, self.seed, self.frame_skip, stopwatch, ports)
+        return Learner(
+            name,
+            network,
+            optimizer,
+            update,
+            store,
+            self.train,
+            self.seed,
+            self.frame_skip,
+            self.problem,
+            stopwatch,
+            ports,
+        )

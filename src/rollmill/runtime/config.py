@@ -43,6 +43,15 @@ class RuntimeConfig(Config):
     stall_seconds: float = Field(
         default=300.0, gt=0, description="seconds without any unroll before the run is given up"
     )
+    env_seconds: float = Field(
+        default=60.0, gt=0, description="seconds in one step() or reset() before an environment counts as hung"
+    )
+    restarts: int = Field(
+        default=5, ge=0, description="replacements of a worker in a row, without an unroll in between; 0: never replace"
+    )
+    worker_memory_gb: float | None = Field(
+        default=None, gt=0, description="GB of memory above which a worker is replaced; null: no limit"
+    )
 
     def threads_of(self, role: str) -> int:
         """Threads of the numeric libraries for a role, equal on every runtime."""

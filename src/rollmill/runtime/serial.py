@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from rollmill.actors.component import Component
 from rollmill.errors import Stalled
 from rollmill.learners.learner import Learner
-from rollmill.observe.events import Event, Said
+from rollmill.observe.events import Event, Progress, Said, WorkerReplaced
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import Graph
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import local_ports
+from rollmill.types import Border
 
 
 class SerialRuntime:
@@ -22,15 +23,18 @@ class SerialRuntime:
         self._graph, self._config = graph, config
         self._components: list[tuple[int, Component]] = []
         self._is_stopping = False
+        self.replacements: list[WorkerReplaced] = []  # none ever: there are no workers
         self.learner: Learner
 
-    def start(self) -> None:
-        """Build and wire every component."""
+    def start(self, borders: Mapping[int, Border] | None = None) -> None:
+        """Build and wire every component; with `borders` the actors go on from there."""
         ports = local_ports(self._graph)
         for node in self._graph.nodes:
             threads = self._config.threads_of(node.role)
             set_threads(threads)
             component = node.build(node.name, ports[node.name])
+            if borders:
+                component.resume(borders)
             self._components.append((threads, component))
             if isinstance(component, Learner):
                 self.learner = component
@@ -54,6 +58,9 @@ class SerialRuntime:
                     break
             while self.learner.events:
                 yield self.learner.events.popleft()
+            for _, component in self._components:
+                if component.notices:
+                    yield from heard(component, self.learner.progress())
             if self._is_stopping:
                 return
             if not progressed:
@@ -69,3 +76,11 @@ class SerialRuntime:
             with suppress(Exception):
                 component.close()
         self._components.clear()
+
+
+def heard(component: Component, progress: Progress) -> Iterator[Event]:
+    """What the component wants people to hear of."""
+    while component.notices:
+        notice = component.notices.popleft()
+        text = f"{notice.text}\n{notice.traceback}".rstrip()
+        yield Said(progress, notice.component, text, notice.level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rollmill.runtime.graph import End, Graph, Link
@@ -53,17 +54,40 @@ class SharedWiring:
         """What a worker must inherit."""
         return [descriptor for plan in self.plans.values() for descriptor in plan.descriptors]
 
-    def attach(self, node: str) -> Ports:
-        """The ports of one node, in the process that hosts it."""
+    def attach(self, node: str, busy: Mapping[End, tuple[int, ...]] | None = None) -> Ports:
+        """The ports of one node, in the process that hosts it; `busy` is what `renew` gave for a node that died."""
+        busy = busy or {}
         ports: Ports = {}
         for name, link in self.links.items():
             plan = self.plans[name]
             if isinstance(plan, CellPlan):
                 ports |= {end.port: plan.attach() for end in (*link.producers, *link.consumers) if end.node == node}
             else:
-                ports |= {end.port: plan.sender(i) for i, end in _of(node, link.producers)}
+                ports |= {end.port: plan.sender(i, busy.get(end, ())) for i, end in _of(node, link.producers)}
                 ports |= {end.port: plan.receiver(i) for i, end in _of(node, link.consumers)}
         return ports
+
+    def renew(self, dead: Collection[str], survivor: str, ports: Ports) -> dict[End, tuple[int, ...]]:
+        """Make the ends of the `dead` nodes as good as new, for others to take their place.
+
+        All that they were linked with must be dead too, except for the `survivor`, whose `ports` are given. The result
+        is the slots of dead producers that the survivor still reads.
+        """
+        busy: dict[End, tuple[int, ...]] = {}
+        for name, link in self.links.items():
+            plan = self.plans[name]
+            if isinstance(plan, CellPlan):
+                continue  # nobody waits for the readers of a cell
+            consumers = [i for i, end in enumerate(link.consumers) if end.node in dead]
+            for i in consumers:
+                plan.empty_ready(i)
+            for _, end in _of(survivor, link.producers) if consumers else ():
+                ports[end.port].start_over()
+            for i, end in enumerate(link.producers):
+                if end.node in dead:
+                    plan.empty_free(i)
+                    busy[end] = tuple(n for _, c in _of(survivor, link.consumers) for n in ports[c.port].in_use(i))
+        return busy
 
 
 def _of(node: str, ends: tuple[End, ...]) -> list[tuple[int, End]]:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import mmap
 import os
 import select
+import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from rollmill.actors.component import Component
-from rollmill.runtime.graph import Node
+from rollmill.pulse import LINE_BYTES, PULSE
+from rollmill.runtime.graph import End, Node
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import SharedWiring
+from rollmill.types import Border
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,10 @@ class WorkerPlan:
     core: int | None  # tied to this one; None: free
     reports: int  # write end of the pipe to the parent
     output: str | None  # file that takes over stdout and stderr; None: inherited
+    pulse: tuple[int, int]  # memory of all pulses, and where in it ours begins
+    stack: int  # file to which the stacks are dumped when we are told to
+    borders: Mapping[int, Border]  # where the actors go on from; those that are not here begin
+    busy: Mapping[End, tuple[int, ...]]  # slots of former workers that are still being read
 
 
 def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
@@ -41,7 +52,7 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
         for node, threads in zip(plan.nodes, plan.threads, strict=True):
             node_name = node.name
             set_threads(threads)
-            ports = wiring.attach(node.name)
+            ports = wiring.attach(node.name, plan.busy)
             for port in ports.values():
                 if hasattr(port, "drain"):
                     poll.register(port.fileno(), select.POLLIN)
@@ -49,13 +60,21 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             components.append((threads, node.build(node.name, ports)))
             core = "" if plan.core is None else f", core {plan.core}"
             _say(plan, node.name, f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}")
-        _report(plan, kind="ready")
+        before = monotonic()
+        for threads, component in components if plan.borders else ():
+            node_name = component.name
+            set_threads(threads)
+            component.resume(plan.borders)
+            _pass_on(plan, component)
+        _report(plan, kind="ready", replay_seconds=monotonic() - before)
         while True:
             progressed = False
             for threads, component in components:
                 node_name = component.name
                 set_threads(threads)
                 progressed = component.work() or progressed
+                if component.notices:
+                    _pass_on(plan, component)
             for descriptor, _ in poll.poll(0 if progressed else None):
                 if descriptor == life:
                     return 0
@@ -79,13 +98,21 @@ def _settle(plan: WorkerPlan) -> None:
         os.dup2(descriptor, 2)
         os.close(descriptor)
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    memory, start = plan.pulse
+    PULSE.attach(memoryview(mmap.mmap(memory, 0))[start : start + LINE_BYTES])
+    faulthandler.register(signal.SIGUSR2, plan.stack, all_threads=True)
 
 
 def _say(plan: WorkerPlan, component: str, text: str) -> None:
     _report(plan, kind="said", component=component, text=text)
 
 
-def _report(plan: WorkerPlan, **message: str) -> None:
+def _pass_on(plan: WorkerPlan, component: Component) -> None:
+    while component.notices:
+        _report(plan, kind="notice", **component.notices.popleft()._asdict())
+
+
+def _report(plan: WorkerPlan, **message: str | float) -> None:
     data = json.dumps(message).encode() + b"\n"
     try:
         while data:

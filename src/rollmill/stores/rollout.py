@@ -9,10 +9,17 @@ import numpy as np
 import torch
 
 from rollmill import nested
-from rollmill.errors import Stalled
+from rollmill.errors import NoExperience, Stalled
 from rollmill.nested import Nested
 from rollmill.transport.ports import Lease, Receiver
 from rollmill.types import Ticket
+
+
+class Owner(NamedTuple):
+    """Whose experience a column of a batch is."""
+
+    ticket: Ticket
+    environment: int  # k within the group
 
 
 class Sampled(NamedTuple):
@@ -21,6 +28,7 @@ class Sampled(NamedTuple):
     tickets: list[Ticket]  # in order
     batch: Any  # as the update rule wants it
     parts: list[dict[str, Nested]]  # the same as a list of tensors by field: one for the whole batch, or one per unroll
+    owners: list[list[Owner]]  # of every column of every part
 
 
 class _TicketOrderedStore(ABC):
@@ -51,25 +59,38 @@ class _TicketOrderedStore(ABC):
         """The actors whose unroll has not come."""
         return sorted(set(range(self.actors)) - {ticket.actor for ticket in self._held})
 
+    def held(self) -> dict[int, dict[str, Nested]]:
+        """The unrolls that wait here, by actor."""
+        return {ticket.actor: lease.arrays for ticket, lease in self._held.items()}
+
     def sample(self) -> Sampled:
-        """The batch, copied out of the slots, which are free again."""
+        """The batch, copied out of the slots, without the columns of broken environments; `clear` when it is used."""
         tickets = sorted(self._held)
-        sampled = self._assemble(tickets, [self._held[ticket].arrays for ticket in tickets])
-        for ticket in tickets:
+        held = [self._held[ticket].arrays for ticket in tickets]
+        owners = [
+            [Owner(ticket, int(k)) for k in np.flatnonzero(~unroll["broken"])]
+            for ticket, unroll in zip(tickets, held, strict=True)
+        ]
+        if not any(owners):
+            raise NoExperience(f"update {tickets[0].sequence + 1}: every environment failed; nothing to learn from")
+        return self._assemble(tickets, [_without_broken(unroll) for unroll in held], owners)
+
+    def clear(self) -> None:
+        """Give the slots back: their unrolls are consumed."""
+        for ticket in sorted(self._held):
             self._port.release(self._held.pop(ticket))
-        return sampled
 
     @abstractmethod
-    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
+    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
         """Copy the unrolls into a batch."""
 
 
 class RolloutStore(_TicketOrderedStore):
     """Joins the unrolls along the batch axis to tensors [T, B, …]."""
 
-    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
+    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
         batch = self._join(unrolls)
-        return Sampled(tickets, batch, [batch])
+        return Sampled(tickets, batch, [batch], [[owner for unroll in owners for owner in unroll]])
 
     def _join(self, unrolls: list[dict[str, Nested]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
@@ -92,18 +113,18 @@ class RolloutStore(_TicketOrderedStore):
 
     def _sparse(self, parts: tuple[Any, ...], ended: torch.Tensor) -> torch.Tensor:
         """The rows at which an episode ended, in row-major order of [T, B]."""
-        columns = parts[0].shape[1]
-        rows = [parts[b // columns][t, b % columns] for t, b in ended.nonzero().tolist()]
-        joined = np.stack(rows) if rows else parts[0][:0, 0]
+        columns = [part[:, k] for part in parts for k in range(part.shape[1])]
+        rows = [columns[b][t] for t, b in ended.nonzero().tolist()]
+        joined = np.stack(rows) if rows else columns[0][:0]
         return torch.from_numpy(joined).to(self._device)
 
 
 class EpisodeStore(_TicketOrderedStore):
     """Gives a list of unrolls of whole episodes, each cut to the steps really made, because their lengths differ."""
 
-    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]]) -> Sampled:
-        batch = [self._cut(unroll) for unroll in unrolls]
-        return Sampled(tickets, batch, batch)
+    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
+        batch = [self._cut(unroll) for unroll, whose in zip(unrolls, owners, strict=True) if whose]
+        return Sampled(tickets, batch, batch, [whose for whose in owners if whose])
 
     def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
         length = int(unroll["length"])
@@ -115,6 +136,17 @@ class EpisodeStore(_TicketOrderedStore):
                 lambda leaf, stop=stop: torch.from_numpy(leaf[:stop].copy()).to(self._device), unroll[field]
             )
         return cut
+
+
+def _without_broken(unroll: dict[str, Nested]) -> dict[str, Nested]:
+    """The unroll without the environments that failed in it: what they showed is no experience."""
+    if not unroll["broken"].any():
+        return unroll
+    good = ~unroll["broken"]
+    kept = {"length": unroll["length"]}
+    for field, axis in {**BATCH_AXIS, "final_obs": 1, "final_state": 1}.items():
+        kept[field] = nested.map_leaves(lambda leaf, axis=axis: np.compress(good, leaf, axis), unroll[field])
+    return kept
 
 
 # Fields of the unroll that a batch carries, and the axis that counts environments in each.

@@ -4,6 +4,9 @@ The memory is a `memfd` that never has a name, so nothing is left when every pro
 number is four bytes in a pipe; such writes are atomic, so several producers may share a consumer's pipe, and no pipe
 can fill up because there are never more numbers under way than slots. All descriptors are made by the parent and
 inherited; a plan is a small record of their numbers.
+
+When a process dies, the parent makes its ends as good as new (`empty_ready`, `empty_free`, `start_over`), and the
+process that takes its place attaches to the same descriptors; a slot that a living consumer still reads stays in use.
 """
 
 from __future__ import annotations
@@ -46,13 +49,21 @@ class ChannelPlan:
         """Every descriptor that a process needs to inherit."""
         return [self.memory, *(end for pipe in (*self.free, *self.ready) for end in pipe)]
 
-    def sender(self, producer: int) -> SharedSender:
-        """Attach as producer number `producer`."""
-        return SharedSender(self, producer)
+    def sender(self, producer: int, busy: tuple[int, ...] = ()) -> SharedSender:
+        """Attach as producer number `producer`; the slots `busy` of a former one are still to be given back."""
+        return SharedSender(self, producer, busy)
 
     def receiver(self, consumer: int) -> SharedReceiver:
         """Attach as consumer number `consumer`."""
         return SharedReceiver(self, consumer)
+
+    def empty_free(self, producer: int) -> None:
+        """Throw away the slots that were given back to a producer who is dead."""
+        _Tokens(self.free[producer][0]).drain()
+
+    def empty_ready(self, consumer: int) -> None:
+        """Throw away the messages for a consumer who is dead."""
+        _Tokens(self.ready[consumer][0]).drain()
 
 
 def create_channel(name: str, spec: Nested, producers: int, consumers: int, depth: int) -> ChannelPlan:
@@ -87,11 +98,12 @@ class _Tokens:
 class SharedSender:
     """See `ports.Sender`."""
 
-    def __init__(self, plan: ChannelPlan, producer: int) -> None:
+    def __init__(self, plan: ChannelPlan, producer: int, busy: tuple[int, ...] = ()) -> None:
         self._first = producer * plan.depth
-        self._slots = _slot_views(plan, range(self._first, self._first + plan.depth))
-        self._free = deque(range(self._first, self._first + plan.depth))
-        self._readers_left = [0] * plan.depth
+        self._range = range(self._first, self._first + plan.depth)
+        self._slots = _slot_views(plan, self._range)
+        self._free = deque(slot for slot in self._range if slot not in busy)
+        self._readers_left = [busy.count(slot) for slot in self._range]
         self._returned = _Tokens(plan.free[producer][0])
         self._ready = [write for _, write in plan.ready]
         self.counters = PortCounters()
@@ -108,6 +120,13 @@ class SharedSender:
             self._readers_left[slot - self._first] -= 1
             if self._readers_left[slot - self._first] == 0:
                 self._free.append(slot)
+
+    def start_over(self) -> None:
+        """Every slot is free again: whoever read them is dead."""
+        self._returned.drain()
+        self._returned.arrived.clear()
+        self._free = deque(self._range)
+        self._readers_left = [0] * len(self._range)
 
     def reserve(self) -> Lease | None:
         """Room for one message, or None."""
@@ -136,6 +155,8 @@ class SharedReceiver:
         self._slots = _slot_views(plan, range(plan.depth * len(plan.free)))
         self._tokens = _Tokens(plan.ready[consumer][0])
         self._free = [write for _, write in plan.free]
+        self._leased: set[int] = set()
+        self.taken = [0] * len(plan.free)  # messages so far, by producer
         self.counters = PortCounters()
 
     def fileno(self) -> int:
@@ -157,10 +178,17 @@ class SharedReceiver:
         self.counters.depth_peak = max(self.counters.depth_peak, len(arrived))
         self.counters.passed += 1
         slot = arrived.popleft()
+        self._leased.add(slot)
+        self.taken[slot // self._depth] += 1
         return Lease(self._slots[slot], slot)
+
+    def in_use(self, producer: int) -> tuple[int, ...]:
+        """The slots of a producer that have come and are not given back."""
+        return tuple(slot for slot in (*self._leased, *self._tokens.arrived) if slot // self._depth == producer)
 
     def release(self, lease: Lease) -> None:
         """Give the room back to the producer who owns it."""
+        self._leased.discard(lease.key)
         os.write(self._free[lease.key // self._depth], _TOKEN.pack(lease.key))
 
 

@@ -1,0 +1,66 @@
+"""Bringing a group back to where another one stood: by snapshots, else by playing the running episodes again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import numpy as np
+
+from rollmill import nested
+from rollmill.actors.snapshots import stored_snapshot
+from rollmill.envs.group import EnvGroup
+from rollmill.nested import Nested
+from rollmill.pulse import PULSE, REPLAY
+from rollmill.types import Array, Border
+
+
+def restore_rows(group: EnvGroup, border: Border, seeds: Array, wanted: Array) -> Array:
+    """Restore the wanted rows, which have just been reset with `seeds`; True where that is known to have worked.
+
+    It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
+    """
+    PULSE.enter(REPLAY)
+    has_snapshot = np.array(
+        [wanted[k] and _restore(group, k, stored_snapshot(border.snapshot[k])) for k in range(group.size)]
+    )
+    restored = has_snapshot & _same_rows(group.obs, border.obs)
+    missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
+    if missing.any():
+        spoilt = missing & has_snapshot
+        if spoilt.any():
+            group.reset(spoilt, seeds)
+        went_through = _replay(group, border, missing)
+        restored |= went_through & _same_rows(group.obs, border.obs)
+    PULSE.leave()
+    return restored & ~group.broken
+
+
+def _restore(group: EnvGroup, k: int, snapshot: bytes) -> bool:
+    if not snapshot:
+        return False
+    with suppress(ValueError):  # then the row doesn't show what it should, and the episode will be replayed
+        group.restore(k, snapshot)
+    return True
+
+
+def _replay(group: EnvGroup, border: Border, rows: Array) -> Array:
+    """Play the recorded actions of the given rows; True where none of them ended the episode."""
+    recorded = {int(k): actions for k in np.flatnonzero(rows) if (actions := border.actions[k]) is not None}
+    lengths = np.array([len(recorded.get(k, ())) for k in range(group.size)])
+    example = next(iter(recorded.values()))
+    action = np.zeros((group.size, *example.shape[1:]), example.dtype)
+    playing = rows.copy()
+    for t in range(int(lengths.max())):
+        active = playing & (lengths > t)
+        for k in np.flatnonzero(active):
+            action[k] = recorded[int(k)][t]
+        result = group.step(action, active)
+        playing &= ~(result.terminated | result.truncated | group.broken)
+    return playing
+
+
+def _same_rows(shown: Nested, saved: Nested) -> Array:
+    """Which rows of two nested arrays are equal byte for byte; NaN equals itself."""
+    pairs = [(a, b) for (_, a), (_, b) in zip(nested.leaves(shown), nested.leaves(saved), strict=True)]
+    size = len(pairs[0][0])
+    return np.array([all(a[k].tobytes() == b[k].tobytes() for a, b in pairs) for k in range(size)])

@@ -1,0 +1,159 @@
+"""One gymnasium environment, and what it takes to make it again in the middle of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rollmill.envs.group import EnvironmentFailed
+from rollmill.envs.gym_snapshot import restore_state, take_state
+from rollmill.types import Array
+
+LONGEST_REPLAY = 200_000  # actions; an environment whose episode is longer is not rebuilt within it
+
+_COUNTS = {"reset": 2, "step": 5}  # values that gymnasium's interface gives
+
+
+class Instance:
+    """An environment whose calls fail as `EnvironmentFailed` and that can be rebuilt where it stands."""
+
+    def __init__(self, name: str, construct: Callable[[], gym.Env[Any, Any]]) -> None:
+        self.name = name  # "env.id=X: environment k"
+        self.env = construct()
+        self._construct = construct
+        self._seed = 0
+        self._start: bytes | None = None  # a state within the episode, where one was taken or set
+        self._actions = _ActionLog()  # since `_start`, or since the reset
+
+    def reset(self, seed: int) -> Any:
+        """Start the episode of this seed: its first observation."""
+        self._seed = seed
+        self._start = None
+        self._actions.clear()
+        return self._ask("reset", seed=seed)[0]
+
+    def step(self, action: Array) -> tuple[Any, Any, Any, Any]:
+        """What the environment gives for an action, info aside; `keep` the action once the result is found good."""
+        # a copy: an environment may keep its action, or change it, and neither is the business of the agent or the log
+        observation, reward, terminated, truncated, _ = self._ask("step", action.copy())
+        return observation, reward, terminated, truncated
+
+    def keep(self, action: Array) -> None:
+        """Note an action as part of the episode."""
+        self._actions.add(action)
+
+    def rebuild(self) -> None:
+        """A new environment in the place of the old one, whose failure to close is of no interest any more."""
+        with suppress(Exception):
+            self.env.close()
+        try:
+            self.env = self._construct()
+        except Exception as error:
+            raise failed(f"{self.name} can't be made again: {error}", error) from error
+
+    def replay(self) -> Any:
+        """Play the kept episode in a rebuilt environment: what it leads to, or None if no step followed a snapshot."""
+        if self._actions.is_cut:
+            raise EnvironmentFailed(f"{self.name}: its episode has more than {LONGEST_REPLAY} actions to play again")
+        observation = self._ask("reset", seed=self._seed)[0]
+        if self._start is not None:
+            self._set_state(self._start)
+            observation = None
+        for action in self._actions:
+            observation, _, terminated, truncated = self.step(action)
+            if terminated or truncated:
+                raise EnvironmentFailed(f"{self.name}: the same seed and actions now end the episode earlier")
+        return observation
+
+    def snapshot(self) -> bytes:
+        """The environment's state by its own means, from which a rebuild then starts."""
+        try:
+            self._start = take_state(self.env)
+        except Exception as error:
+            raise failed(f"{self.name} raised in snapshot(): {_told(error)}", error) from error
+        self._actions.clear()
+        return self._start
+
+    def restore(self, state: bytes) -> None:
+        """Set the environment's state by its own means."""
+        self._set_state(state)
+        self._start = state
+        self._actions.clear()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._call("close")
+
+    def _set_state(self, state: bytes) -> None:
+        try:
+            restore_state(self.env, state)
+        except Exception as error:
+            raise failed(f"{self.name} raised in restore(): {_told(error)}", error) from error
+
+    def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """What a call gave, if it is as many values as gymnasium's interface has."""
+        result = self._call(method, *args, **kwargs)
+        count = _COUNTS[method]
+        if not isinstance(result, tuple) or len(result) != count:
+            given = f"{len(result)} values" if isinstance(result, tuple) else f"a {type(result).__name__}"
+            raise MisshapenResult(self.name, f"{method}() gives {given}, gymnasium's interface has {count}")
+        return result
+
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return getattr(self.env, method)(*args, **kwargs)
+        except Exception as error:
+            raise failed(f"{self.name} raised in {method}(): {_told(error)}", error) from error
+
+
+class MisshapenResult(EnvironmentFailed):
+    """An environment returned something else than gymnasium's interface says; `fault` says what."""
+
+    def __init__(self, name: str, fault: str) -> None:
+        super().__init__(f"{name}: {fault}")
+        self.fault = fault
+
+
+class OutOfMemory(EnvironmentFailed):
+    """An environment got no memory: that is the process's trouble, and rebuilding the environment doesn't mend it."""
+
+
+def failed(message: str, error: Exception) -> EnvironmentFailed:
+    """The failure to raise for what the environment's code raised."""
+    is_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
+    return (OutOfMemory if is_memory else EnvironmentFailed)(message)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+class _ActionLog:
+    """The actions of an episode in one growing array: a list of them would take ten times the memory."""
+
+    def __init__(self) -> None:
+        self._kept: Array = np.zeros(0)
+        self._count = 0
+        self.is_cut = False
+
+    def add(self, action: Array) -> None:
+        if self._count == len(self._kept):
+            if self._count >= LONGEST_REPLAY:
+                self.is_cut = True
+                return
+            larger = np.zeros((min(max(64, 2 * self._count), LONGEST_REPLAY), *action.shape), action.dtype)
+            larger[: self._count] = self._kept[: self._count] if self._count else 0
+            self._kept = larger
+        self._kept[self._count] = action
+        self._count += 1
+
+    def clear(self) -> None:
+        self._count = 0
+        self.is_cut = False
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter(self._kept[: self._count])

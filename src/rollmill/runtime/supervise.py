@@ -1,0 +1,449 @@
+"""Supervision: a worker that dies, hangs or grows too large is replaced by one that goes on where its unroll began.
+
+The learner's journal knows where every actor stood behind its last unroll, and all randomness is keyed by use: the
+new worker makes, bit for bit, the unroll that the old one would have made. Steps under way between components of
+several processes (roles `central` and `split`) are lost with any of them, so those are replaced together: a *team*.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from rollmill.errors import WorkerFailed
+from rollmill.learners.learner import Learner
+from rollmill.observe.events import ComponentFailed, Event, Said, WorkerReplaced
+from rollmill.pulse import LINE_BYTES, LOOK_SECONDS, Patience, Pulse
+from rollmill.runtime.config import RuntimeConfig
+from rollmill.runtime.graph import End, Graph
+from rollmill.runtime.guardian import Guardian, is_alive, kill_group
+from rollmill.runtime.nursery import Nursery, NurseryPlan
+from rollmill.runtime.process import usable_cores
+from rollmill.runtime.wiring import SharedWiring
+from rollmill.runtime.worker import WorkerPlan
+from rollmill.transport.ports import Ports
+from rollmill.types import Border
+
+FIRST_DELAY_SECONDS = 0.5  # before the second replacement in a row; each further one waits twice as long
+DUMP_SECONDS = 0.5  # that a hung worker has to write down its stacks
+CLOSE_SECONDS = 1.0  # that a failed worker has to close its environments
+FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # exit codes that say nothing about the worker itself
+
+
+@dataclass
+class Incident:
+    """Something that went wrong with a worker, until its team is started again."""
+
+    place: str
+    component: str
+    reason: str
+    traceback: str
+    is_from_outside: bool
+    noticed: float
+    kill_at: float  # when those that still live are killed
+    start_at: float | None = None  # when the new workers are started; None before the old ones have ended
+
+
+@dataclass
+class Team:
+    """Workers that can only be replaced together, and how they fared."""
+
+    places: tuple[str, ...]
+    nodes: frozenset[str]
+    actors: tuple[int, ...]
+    living: set[str] = field(default_factory=set)  # places that were told to start and have not ended
+    starting: set[str] = field(default_factory=set)  # places that are not ready
+    has_run: bool = False  # every place has been ready once
+    incident: Incident | None = None
+    replaced: Incident | None = None  # what the workers that are starting now replace
+    replay_seconds: float = 0.0
+    attempts: int = 0  # replacements in a row
+    first: Incident | None = None  # that made them necessary
+    unrolls: int = 0  # that had come at the last of them
+    busy: Mapping[End, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Starts the workers of a graph, watches them, and replaces them."""
+
+    def __init__(self, graph: Graph, config: RuntimeConfig, wiring: SharedWiring, logs: Path | None) -> None:
+        self._graph, self._config, self._wiring, self._logs = graph, config, wiring, logs
+        self.places = tuple(place for place in graph.places if place != "main")
+        self._team_of = {place: team for team in _teams(graph, self.places, config) for place in team.places}
+        self._teams = list({id(team): team for team in self._team_of.values()}.values())
+        self._said = {place: _Lines() for place in self.places}
+        self._reports = _Lines()
+        self._vitals = Vitals(self.places, config)
+        self._life_read, self._life = os.pipe()
+        self._nursery: Nursery | None = None
+        self._guardian = Guardian()
+        self._pids: dict[str, int] = {}
+        self._looked = monotonic()
+        self._poll = select.poll()
+        for lines in (self._reports, *self._said.values()):
+            self._poll.register(lines.read, select.POLLIN)
+        self._learner: Learner
+        self._ports: Ports
+        self.replacements: list[WorkerReplaced] = []
+
+    @property
+    def starting(self) -> list[str]:
+        """The places that are not ready."""
+        return sorted(place for team in self._teams for place in team.starting)
+
+    def prepare(self) -> None:
+        """Start the nursery, which takes seconds to load the libraries, and the guardian."""
+        self._nursery = self._new_nursery()
+        self._guardian.start()
+        for team in self._teams:
+            team.starting = set(team.places)
+
+    def start(self, learner: Learner, ports: Ports, borders: Mapping[int, Border]) -> None:
+        """Start the workers; `ports` are the learner's."""
+        self._learner, self._ports = learner, ports
+        self._poll.register(ports["unrolls"].fileno(), select.POLLIN)
+        for team in self._teams:
+            self._start(team, borders)
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until there is something to look at; whether unrolls have come."""
+        unrolls = self._ports["unrolls"]
+        starts = [team.incident.start_at for team in self._teams if team.incident and team.incident.start_at]
+        until = min([monotonic() + seconds, *starts])
+        for descriptor, _ in self._poll.poll(max(until - monotonic(), 0.0) * 1000):
+            if descriptor == unrolls.fileno():
+                unrolls.drain()
+                return True
+        return False
+
+    @property
+    def is_due(self) -> bool:
+        """It is time for another look, however busy the learner is."""
+        return monotonic() - self._looked > LOOK_SECONDS
+
+    def events(self) -> Iterator[Event]:
+        """What has happened; starts what is to be started. Raises WorkerFailed when replacing has no use."""
+        yield from self.hear()
+        if self.is_due:
+            self._looked = monotonic()
+            self._look()
+        for team in self._teams:
+            yield from self._advance(team)
+
+    def hear(self) -> Iterator[Event]:
+        """What workers said, and who of them ended."""
+        reports = self._reports.take()  # before what workers said: then the last words of a dead one are there
+        for place, lines in self._said.items():
+            for message in lines.take():
+                yield from self._heard(place, message)
+        self._note(reports)
+        if self._nursery is not None and (code := self._nursery.exit_code) is not None:
+            self._lose_nursery(code)
+
+    def close(self) -> None:
+        """End the workers, the gentle way first, and let go of every descriptor."""
+        os.close(self._life)  # the workers see the end of this pipe and leave
+        if self._nursery is not None:
+            self._nursery.close(3.0)
+            self._nursery = None
+            self._note(self._reports.take())
+        for pid in self._pids.values():
+            kill_group(pid)
+        self._guardian.close()
+        pipes = [end for lines in (self._reports, *self._said.values()) for end in (lines.read, lines.write)]
+        for descriptor in (*pipes, self._life_read, *self._vitals.descriptors):
+            os.close(descriptor)
+
+    def cores(self) -> dict[str, int | None]:
+        """A core for each worker where they all fit; roles that talk step by step do better where they like.
+
+        The first core is chosen by our process number, so that several runs don't all crowd the same cores.
+        """
+        cores = usable_cores()
+        if not self._config.pin or self._config.roles != "fused" or len(self.places) > len(cores):
+            return dict.fromkeys(self.places)
+        return {place: cores[(os.getpid() + number) % len(cores)] for number, place in enumerate(self.places)}
+
+    def _heard(self, place: str, message: dict[str, Any]) -> Iterator[Event]:
+        team, kind = self._team_of[place], message["kind"]
+        if kind == "ready":
+            team.starting.discard(place)
+            team.replay_seconds = max(team.replay_seconds, message["replay_seconds"])
+        elif kind == "said":
+            yield Said(self._learner.progress(), message["component"], message["text"])
+        elif kind == "notice":
+            text = f"{message['text']}\n{message['traceback']}".rstrip()
+            yield Said(self._learner.progress(), message["component"], text, message["level"])
+        else:
+            self._blame(place, message["component"], message["message"], message["traceback"])
+
+    def _note(self, reports: list[dict[str, Any]]) -> None:
+        """Who was born and who died."""
+        for report in reports:
+            place, pid = report["place"], report["pid"]
+            if report["kind"] == "started":
+                self._pids[place] = pid
+                self._guardian.watch_group(pid)
+            else:
+                self._pids.pop(place, None)
+                self._guardian.forget_group(pid)
+                self._team_of[place].living.discard(place)
+                code = report["code"]
+                reason = f"{how_it_ended(code)} ({self._names(place)})"
+                self._blame(place, place, reason, is_from_outside=code in FROM_OUTSIDE)
+
+    def _lose_nursery(self, code: int) -> None:
+        """Its workers die with it, by the kernel's hand; what they started does by ours."""
+        assert self._nursery is not None
+        self._note(self._reports.take())
+        for pid in self._pids.values():
+            kill_group(pid)
+        deadline = monotonic() + 2.0
+        while any(is_alive(pid) for pid in self._pids.values()) and monotonic() < deadline:
+            time.sleep(0.005)
+        for team in self._teams:
+            for place in tuple(team.living):
+                self._blame(place, "nursery", how_it_ended(code), is_from_outside=code in FROM_OUTSIDE)
+            team.living.clear()
+        for pid in self._pids.values():
+            self._guardian.forget_group(pid)
+        self._pids.clear()
+        self._poll.unregister(self._nursery.ended)
+        self._guardian.forget_nursery(self._nursery.pid)
+        self._nursery.close(0.0)
+        self._nursery = None
+
+    def _look(self) -> None:
+        """Whether workers hang or take too much memory, and whether the guardian is there."""
+        self._guardian.look()
+        limit = self._config.worker_memory_gb
+        for place, pid in self._pids.items():
+            if self._team_of[place].incident is not None:
+                continue
+            if (hung := self._vitals.hung(place)) is not None:
+                self._blame(place, place, hung, self._dump(place, pid), kill_after=0.0)
+            elif limit is not None and (used := _resident_bytes(pid) / 1e9) > limit:
+                reason = f"used {used:.2g} GB, more than runtime.worker_memory_gb={limit:g}"
+                self._blame(place, place, reason, kill_after=0.0)
+
+    def _dump(self, place: str, pid: int) -> str:
+        """The stacks of a hung worker, which are kept in the logs, too."""
+        stack = self._vitals.dump(place, pid)
+        if self._logs is None:
+            print(f"{place} hangs:\n{stack}", file=sys.stderr, flush=True)
+        else:
+            with suppress(OSError), (self._logs / f"{place}.stack").open("a") as file:
+                file.write(stack)
+        return stack
+
+    def _blame(
+        self,
+        place: str,
+        component: str,
+        reason: str,
+        traceback: str = "",
+        is_from_outside: bool = False,
+        kill_after: float = CLOSE_SECONDS,
+    ) -> None:
+        """Take down what went wrong first; the rest of the team is of no use without this place."""
+        team, now = self._team_of[place], monotonic()
+        if team.incident is None:
+            team.incident = Incident(place, component, reason, traceback, is_from_outside, now, now + kill_after)
+            for other in team.living if kill_after == 0.0 else team.living - {place}:
+                self._kill(other)
+
+    def _kill(self, place: str) -> None:
+        if self._nursery is not None:
+            self._nursery.kill(place)
+
+    def _advance(self, team: Team) -> Iterator[Event]:
+        incident = team.incident
+        if incident is None:
+            if not team.starting:
+                team.has_run = True
+                yield from self._tell_of_replacement(team)
+        elif team.living:
+            if monotonic() > incident.kill_at:
+                incident.kill_at = monotonic() + CLOSE_SECONDS
+                for place in team.living:
+                    self._kill(place)
+        elif incident.start_at is None:
+            yield from self._settle(team, incident)
+        if incident is not None and incident.start_at is not None and monotonic() >= incident.start_at:
+            self._start(team, self._learner.borders())
+
+    def _settle(self, team: Team, incident: Incident) -> Iterator[Event]:
+        """All of the team are dead: keep what they finished, forget the rest, and set the hour of the new ones."""
+        self._learner.take_in()
+        unrolls = sum(self._ports["unrolls"].taken[actor] for actor in team.actors)
+        if unrolls > team.unrolls:
+            team.attempts, team.first = 0, None
+        team.unrolls, team.first, team.replaced = unrolls, team.first or incident, None
+        is_hopeless = not team.has_run and not incident.is_from_outside
+        if is_hopeless or team.attempts >= self._config.restarts:
+            yield from self._give_up(team)
+        team.starting = set(team.places)
+        team.busy = self._wiring.renew(team.nodes, "learner", self._ports)
+        for place in team.places:
+            self._said[place].forget()
+        for actor in team.actors:
+            self._learner.reissue(actor)
+        delay = FIRST_DELAY_SECONDS * 2 ** (team.attempts - 1) if team.attempts else 0.0
+        team.attempts += 1
+        incident.start_at = monotonic() + delay
+
+    def _give_up(self, team: Team) -> Iterator[Event]:
+        assert team.first is not None
+        first = team.first
+        message = first.reason
+        if team.attempts:
+            message += f"; replaced {team.attempts} times in a row (runtime.restarts), each time in vain"
+        yield ComponentFailed(self._learner.progress(), first.component, message, first.traceback)
+        raise WorkerFailed(f"{first.component}: {message}", first.traceback)
+
+    def _tell_of_replacement(self, team: Team) -> Iterator[Event]:
+        if (old := team.replaced) is not None:
+            team.replaced = None
+            seconds = monotonic() - old.noticed
+            self.replacements.append(
+                WorkerReplaced(
+                    self._learner.progress(),
+                    old.place,
+                    old.reason,
+                    old.traceback,
+                    seconds,
+                    team.replay_seconds,
+                    team.attempts,
+                )
+            )
+            yield self.replacements[-1]
+
+    def _start(self, team: Team, borders: Mapping[int, Border]) -> None:
+        team.incident, team.replaced, team.replay_seconds = None, team.incident, 0.0
+        team.living, team.starting = set(team.places), set(team.places)
+        self._nursery = self._nursery or self._new_nursery()
+        theirs = {actor: borders[actor] for actor in team.actors if actor in borders}
+        for place in team.places:
+            self._vitals.renew(place)
+            self._nursery.start(self._worker_plan(place, theirs, team.busy))
+
+    def _new_nursery(self) -> Nursery:
+        plan = NurseryPlan(self._life_read, self._reports.write, self._wiring)
+        pipes = [lines.write for lines in self._said.values()]
+        nursery = Nursery(plan, [*self._wiring.descriptors, *pipes, *self._vitals.descriptors])
+        self._poll.register(nursery.ended, select.POLLIN)
+        self._guardian.watch_nursery(nursery.pid)
+        return nursery
+
+    def _worker_plan(
+        self, place: str, borders: Mapping[int, Border], busy: Mapping[End, tuple[int, ...]]
+    ) -> WorkerPlan:
+        nodes = tuple(node for node in self._graph.nodes if node.place == place)
+        output = None if self._logs is None else str(self._logs / f"{place}.out")
+        threads = tuple(self._config.threads_of(node.role) for node in nodes)
+        pulse, stack = self._vitals.plan(place)
+        core = self.cores()[place]
+        return WorkerPlan(place, nodes, threads, core, self._said[place].write, output, pulse, stack, borders, busy)
+
+    def _names(self, place: str) -> str:
+        return ", ".join(node.name for node in self._graph.nodes if node.place == place)
+
+
+class Vitals:
+    """The pulses of all workers, in one piece of shared memory, and a file for the stacks of each."""
+
+    def __init__(self, places: tuple[str, ...], config: RuntimeConfig) -> None:
+        self._limit = config.env_seconds
+        self._memory = os.memfd_create("rollmill-pulses", os.MFD_CLOEXEC)
+        os.ftruncate(self._memory, len(places) * LINE_BYTES)
+        self._view = memoryview(mmap.mmap(self._memory, 0))
+        self._starts = {place: number * LINE_BYTES for number, place in enumerate(places)}
+        self._pulses = {place: Pulse() for place in places}
+        self._patience: dict[str, Patience] = {}
+        # Not a file of the run folder, for it must take the stacks of a worker also when the disk is full.
+        self._stacks = {place: os.memfd_create(f"rollmill-stack-{place}", os.MFD_CLOEXEC) for place in places}
+
+    @property
+    def descriptors(self) -> list[int]:
+        """What a worker must inherit."""
+        return [self._memory, *self._stacks.values()]
+
+    def plan(self, place: str) -> tuple[tuple[int, int], int]:
+        """Where a worker's pulse and stacks go; see `WorkerPlan`."""
+        return (self._memory, self._starts[place]), self._stacks[place]
+
+    def renew(self, place: str) -> None:
+        """Another worker begins here."""
+        start = self._starts[place]
+        self._pulses[place].attach(self._view[start : start + LINE_BYTES])
+        self._patience[place] = Patience(self._limit)
+        os.ftruncate(self._stacks[place], 0)
+        os.lseek(self._stacks[place], 0, os.SEEK_SET)
+
+    def hung(self, place: str) -> str | None:
+        """What the worker hangs in and for how long, or None."""
+        return self._patience[place].look(self._pulses[place])
+
+    def dump(self, place: str, pid: int) -> str:
+        """The stacks of all threads of a worker; "" if it doesn't react."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR2)
+        file, size = self._stacks[place], -1
+        deadline = monotonic() + DUMP_SECONDS
+        while monotonic() < deadline and (size <= 0 or size != os.fstat(file).st_size):
+            size = os.fstat(file).st_size
+            time.sleep(0.05)
+        return os.pread(file, 1 << 20, 0).decode(errors="replace")
+
+
+class _Lines:
+    """JSON lines that arrive through a pipe."""
+
+    def __init__(self) -> None:
+        self.read, self.write = os.pipe()
+        os.set_blocking(self.read, False)
+        self._rest = b""
+
+    def take(self) -> list[dict[str, Any]]:
+        """The messages that are complete by now."""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self.read, 65536):
+                self._rest += chunk
+        *lines, self._rest = self._rest.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def forget(self) -> None:
+        """Drop what has come; the writer died, perhaps in the middle of a line."""
+        self.take()
+        self._rest = b""
+
+
+def _teams(graph: Graph, places: tuple[str, ...], config: RuntimeConfig) -> Iterator[Team]:
+    makers = next(link for link in graph.links if link.name == "unrolls").producers
+    for group in [(place,) for place in places] if config.roles == "fused" else [places]:
+        nodes = frozenset(node.name for node in graph.nodes if node.place in group)
+        yield Team(group, nodes, tuple(actor for actor, end in enumerate(makers) if end.node in nodes))
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words."""
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended by itself with exit code {code}"
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0  # it has just died

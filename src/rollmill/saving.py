@@ -1,0 +1,90 @@
+"""The checkpoints of a run in progress: when to make one, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, perf_counter
+from typing import Any
+
+from rollmill.learners.checkpoint import Checkpoints, Content
+from rollmill.learners.checkpoint_files import write_files
+from rollmill.learners.learner import Learner
+from rollmill.observe.events import Checkpointed, Event, Progress, Said
+
+
+class Saver:
+    """Writes checkpoints and keeps account of them; a disk that fails costs checkpoints, never the run."""
+
+    def __init__(self, checkpoints: Checkpoints, kept_with_it: Mapping[str, Any]) -> None:
+        self._checkpoints = checkpoints
+        self._kept_with_it = kept_with_it  # facts of the run that a resumed one needs
+        self._written, self._failed, self._seconds = 0, 0, 0.0
+        self._last: Path | None = None
+        self._error: str | None = None
+        self._metrics: Mapping[str, float] = {}
+
+    def is_due(self, progress: Progress, metrics: Mapping[str, float]) -> bool:
+        """Whether a checkpoint should be made behind this update."""
+        self._metrics = metrics
+        return self._checkpoints.due(progress.updates, monotonic())
+
+    def is_behind(self, update: int) -> bool:
+        """Whether the last checkpoint is of another update."""
+        return self._checkpoints.last_update != update
+
+    def save(self, learner: Learner) -> Event:
+        """Make a checkpoint now; what there is to tell about it."""
+        begun = perf_counter()
+        try:
+            content = learner.capture()
+            content = replace(content, state={**content.state, "run": dict(self._kept_with_it)})
+            self._last = self._checkpoints.write(content, self._metric(learner))
+        except OSError as error:
+            self._failed += 1
+            is_news, self._error = self._error is None, f"{error.strerror or error}"
+            text = f"no checkpoint of update {learner.updates}: {self._error}; training goes on"
+            return Said(learner.progress(), "checkpoint", text, "warning" if is_news else "info")
+        finally:
+            spent = perf_counter() - begun
+            self._seconds += spent
+        self._written += 1
+        return Checkpointed(learner.progress(), str(self._last), spent)
+
+    @property
+    def lost(self) -> str | None:
+        """Why the newest state is not on the disk; None if it is, or if nothing was tried."""
+        return self._error
+
+    def account(self, wall_seconds: float) -> dict[str, Any]:
+        """For the summary: how many, how many failed, where, and what they cost."""
+        folder = self._checkpoints.folder
+        return {
+            "written": self._written,
+            "failed": self._failed,
+            "error": self._error,
+            "last": None if self._last is None else str(self._last),
+            "best": str((folder / "best").resolve()) if (folder / "best").exists() else None,
+            "seconds": round(self._seconds, 4),
+            "share": self._seconds / max(wall_seconds, 1e-9),
+        }
+
+    def _metric(self, learner: Learner) -> float | None:
+        """The value by which the best checkpoint is chosen, if there is one yet."""
+        scores = learner.scores
+        known = {**self._metrics, "mean_100": scores.mean_100, "return_ema": scores.return_ema}
+        return known.get(self._checkpoints.config.best)
+
+
+def write_dump(
+    folder: Path, evidence: Mapping[str, Mapping[str, Any]], message: str, progress: Progress
+) -> Path | None:
+    """Keep what a detector stopped on: <run>/dumps/<update>, in the format of a checkpoint; None if it can't be kept."""
+    path = folder / "dumps" / f"update-{progress.updates + 1:09d}"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        write_files(path, Content(evidence, {"message": message}, progress.updates, progress.env_steps), None)
+    except OSError:
+        return None
+    return path

@@ -1,0 +1,142 @@
+"""Killing processes of a run at random moments, and what must hold afterwards."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from conftest import gone
+
+import rollmill
+
+DRIVER = Path(__file__).with_name("driver.py")
+PPO = {"name": "ppo", "unroll": 16, "epochs": 2, "minibatch": 64}
+CASES = {
+    "cartpole": {"env": {"id": "CartPole-v1", "groups": 4, "group_size": 4}, "algorithm": PPO},
+    "pong": {
+        "env": {"id": "ALE/Pong-v5", "groups": 2, "group_size": 2, "time_limit": 30, "atari": {"sticky": 0.25}},
+        "algorithm": {**PPO, "unroll": 8, "minibatch": 16, "epochs": 1},
+    },
+    "memory": {
+        "env": {"id": "probe/memory-cue", "groups": 4, "group_size": 4},
+        "algorithm": PPO,
+        "model": {"memory": "gru", "memory_size": 16},
+    },
+    "vpg": {"env": {"id": "CartPole-v1", "groups": 4, "group_size": 2}, "algorithm": {"name": "vpg"}},
+    "replayed": {"env": {"id": "Acrobot-v1", "groups": 2, "group_size": 2}, "algorithm": {**PPO, "minibatch": 32}},
+}
+OBSERVE = {"baseline_seconds": 0.1, "final_episodes": 0, "log_interval": 0.0, "curve": False, "console": "none"}
+UPDATES = {"cartpole": 40, "pong": 12, "memory": 30, "vpg": 12, "replayed": 20}
+STEPS = {name: UPDATES[name] * 256 for name in CASES} | {"pong": 12 * 32, "vpg": 2000, "replayed": 20 * 64}
+
+
+@dataclass
+class Outcome:
+    """What became of a run that was killed and resumed until it was done."""
+
+    sha256: str
+    kills: int = 0
+    resumes: int = 0
+    replaced: list[str] = field(default_factory=list)
+
+
+def config_of(case: str, kind: str, workers: int = 2) -> dict:
+    return {
+        **CASES[case],
+        "train": {"steps": STEPS[case]},
+        "runtime": {"kind": kind, "workers": workers if kind == "processes" else 1},
+        "checkpoint": {"updates": 3},
+        "observe": {
+            "baseline_seconds": 0.1,
+            "final_episodes": 0,
+            "log_interval": 0.0,
+            "curve": False,
+            "console": "none",
+        },
+    }
+
+
+def undisturbed(case: str, folder: Path) -> tuple[str, list[tuple[str, ...]], int]:
+    """Hash, episodes and updates of a serial run that nobody disturbs."""
+    run = rollmill.train(config_of(case, "serial"), run=folder / f"{case}-undisturbed")
+    return run.summary["parameters_sha256"], episodes(run.path), run.summary["updates"]
+
+
+def episodes(run: Path) -> list[tuple[str, ...]]:
+    """Every row of episodes.csv but for the time."""
+    with (run / "episodes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [tuple(value for key, value in row.items() if key != "seconds") for row in rows]
+
+
+def kill_plan(victims: list[str], updates: int, rng: random.Random) -> list[str]:
+    """Moments for the victims, in order, all of them inside the run."""
+    moments = sorted(rng.sample(range(1, updates - 1), len(victims)))
+    return [f"{moment}:{victim}:{rng.random() * 0.02:.4f}" for moment, victim in zip(moments, victims, strict=True)]
+
+
+def run_through(case: str, kind: str, folder: Path, plan: list[str], timeout: float = 120) -> Outcome:
+    """Start the run, and resume it whenever its main process was killed, until all kills are done and it ends."""
+    run, config = folder / f"{case}-{kind}", folder / f"{case}-{kind}.json"
+    config.write_text(json.dumps(config_of(case, kind)))
+    outcome = Outcome("")
+    shared = set(os.listdir("/dev/shm"))
+    orders = list(plan)
+    while True:
+        before_main = next((n for n, order in enumerate(orders) if ":main:" in order), len(orders) - 1)
+        now, orders = orders[: before_main + 1], orders[before_main + 1 :]
+        process = subprocess.Popen(
+            [sys.executable, str(DRIVER), str(run), str(config), *now],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        family = _family(process)
+        text, _ = process.communicate(timeout=timeout)
+        outcome.kills += text.count("killing ")
+        outcome.replaced += [line for line in text.splitlines() if line.startswith("replaced ")]
+        left = gone([*family(), *_marked(process.pid)], 2.0)
+        assert not left, f"alive 2 s after the end: {left}"
+        assert set(os.listdir("/dev/shm")) <= shared
+        if process.returncode == 0:
+            outcome.sha256 = text.rpartition("sha256 ")[2].strip()
+            assert not orders, f"the run ended before {orders}"
+            return outcome
+        assert process.returncode == -9, text
+        outcome.resumes += 1
+
+
+def _family(process: subprocess.Popen[str]):
+    """Everybody who was ever seen below the process; looked up now and when called."""
+    known: dict[int, psutil.Process] = {}
+
+    def look() -> list[psutil.Process]:
+        try:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                known[child.pid] = child
+        except psutil.NoSuchProcess:
+            pass
+        return list(known.values())
+
+    look()
+    return look
+
+
+def _marked(main: int) -> list[psutil.Process]:
+    """Processes that carry the mark of the run that `main` led."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("ROLLMILL_RUN", "").startswith(f"{main}:"):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

@@ -1,0 +1,84 @@
+"""A run that is captured between two updates and set up again goes on to the same parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.learners.checkpoint import Checkpoints
+from rollmill.learners.journal import borders_from
+from rollmill.models.weights import parameters_sha256, weights_of
+from rollmill.observe.events import Updated
+from rollmill.runtime.processes import ProcessRuntime
+from rollmill.runtime.serial import SerialRuntime
+from rollmill.settings import load_config
+
+PPO = {"name": "ppo", "unroll": 16, "epochs": 2, "minibatch": 32}
+CASES = {
+    "cartpole": {"env": {"id": "CartPole-v1", "groups": 2, "group_size": 4}, "algorithm": PPO},
+    "gym-replayed": {"env": {"id": "Acrobot-v1", "groups": 2, "group_size": 2, "time_limit": 40}, "algorithm": PPO},
+    "memory": {
+        "env": {"id": "probe/memory-cue", "groups": 2, "group_size": 4},
+        "algorithm": PPO,
+        "model": {"memory": "gru", "memory_size": 8},
+    },
+    "continuous": {"env": {"id": "Pendulum-v1", "groups": 2, "group_size": 2}, "algorithm": PPO},
+    "stacked": {"env": {"id": "CartPole-v1", "groups": 2, "group_size": 2, "frame_stack": 3}, "algorithm": PPO},
+    "normalised": {
+        "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
+        "algorithm": PPO,
+        "model": {"normalise_observations": True},
+    },
+    "rmsprop": {
+        "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
+        "algorithm": {**PPO, "optimizer": "rmsprop", "anneal_learning_rate": True},
+    },
+    "vpg": {"env": {"id": "CartPole-v1", "groups": 2, "group_size": 2}, "algorithm": {"name": "vpg"}},
+    "pong": {
+        "env": {"id": "ALE/Pong-v5", "groups": 2, "group_size": 2, "atari": {"sticky": 0.25}},
+        "algorithm": {**PPO, "unroll": 8, "minibatch": 16, "epochs": 1},
+    },
+}
+
+
+def play(case, updates, folder=None, content=None, **runtime):
+    """Train for `updates` in all; the hash and what a checkpoint would hold (written and read again)."""
+    config = load_config({**CASES[case], "train": {"steps": 10**9}, "runtime": runtime}).config
+    blueprint = draw_blueprint(config)
+    borders = {} if content is None else borders_from(content.arrays["actors"], blueprint.problem)
+    graph = draw_graph(blueprint)
+    serial = config.runtime.kind == "serial"
+    machine = SerialRuntime(graph, config.runtime) if serial else ProcessRuntime(graph, config.runtime)
+    try:
+        machine.start(borders)
+        if content is not None:
+            machine.learner.restore(content)
+        for event in machine.run():
+            if isinstance(event, Updated) and event.progress.updates == updates:
+                break
+        if folder is not None:
+            checkpoints = Checkpoints(folder, config.checkpoint)
+            checkpoints.write(machine.learner.capture())
+            content = checkpoints.newest().content
+        return parameters_sha256(weights_of(machine.learner.network)), content, machine.learner
+    finally:
+        machine.close()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_going_on_from_a_capture_gives_the_same_parameters(case, tmp_path):
+    whole, _, before = play(case, 7)
+    _, content, _ = play(case, 3, tmp_path)
+    resumed, _, after = play(case, 7, content=content)
+    assert resumed == whole
+    assert after.scores.state() == before.scores.state()
+    assert after.progress().env_steps == before.progress().env_steps
+
+
+@pytest.mark.parametrize("roles", ["fused", "central", "split"])
+@pytest.mark.parametrize("case", ["cartpole", "gym-replayed", "memory", "vpg"])
+def test_a_capture_of_one_runtime_goes_on_in_another(case, roles, tmp_path):
+    whole, _, _ = play(case, 6)
+    _, content, _ = play(case, 3, tmp_path, kind="processes", workers=2, roles=roles)
+    assert play(case, 6, content=content)[0] == whole
+    assert play(case, 6, content=content, kind="processes", workers=1, roles=roles)[0] == whole
