@@ -15,7 +15,7 @@ LAYERS = [
     {"stores", "transport", "algorithms", "envs"},
     {"actors", "learners", "observe"},
     {"runtime"},
-    {"experiment", "policy", "assembly", "settings", "run_folder", "resuming", "saving"},
+    {"experiment", "policy", "assembly", "settings", "run_folder", "resuming", "saving", "session", "interruption"},
     {"cli", "report", "__main__", "__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

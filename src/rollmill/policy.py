@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from rollmill import nested, spaces
 from rollmill.algorithms.policy import Policy
@@ -16,6 +15,7 @@ from rollmill.algorithms.registry import find_recipe
 from rollmill.envs.check import check_group
 from rollmill.errors import Refused
 from rollmill.learners.checkpoint_files import MANIFEST
+from rollmill.models.weights import load_weights
 from rollmill.nested import Nested
 from rollmill.resuming import weights_at
 from rollmill.run_folder import MARK
@@ -72,13 +72,10 @@ def load(run: str | Path) -> LoadedPolicy:
     found = check_group(config.env)
     recipe = find_recipe(config.algorithm.name)
     network = recipe.network(found.observation_space, found.action_space, config.model, seed=0)
-    weights = weights_at(path)
     try:
-        network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
-    except RuntimeError as error:
-        raise Refused(
-            f"{path}: the weights don't fit the model of its config.yaml: {' '.join(str(error).split())}"
-        ) from error
+        load_weights(network, weights_at(path))
+    except Refused as refusal:
+        raise Refused(f"{path}: {refusal}") from None
     return LoadedPolicy(partial(recipe.policy, network), found.observation_space, found.action_space)
 
 

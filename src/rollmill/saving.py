@@ -17,9 +17,9 @@ from rollmill.observe.events import Checkpointed, Event, Progress, Said
 class Saver:
     """Writes checkpoints and keeps account of them; a disk that fails costs checkpoints, never the run."""
 
-    def __init__(self, checkpoints: Checkpoints, kept_with_it: Mapping[str, Any]) -> None:
+    def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._kept_with_it = kept_with_it  # facts of the run that a resumed one needs
+        self.kept_with_it: Mapping[str, Any] = {}  # facts of the run that a resumed one needs
         self._written, self._failed, self._seconds = 0, 0, 0.0
         self._last: Path | None = None
         self._error: str | None = None
@@ -39,7 +39,7 @@ class Saver:
         begun = perf_counter()
         try:
             content = learner.capture()
-            content = replace(content, state={**content.state, "run": dict(self._kept_with_it)})
+            content = replace(content, state={**content.state, "run": dict(self.kept_with_it)})
             self._last = self._checkpoints.write(content, self._metric(learner))
         except OSError as error:
             self._failed += 1
@@ -51,11 +51,6 @@ class Saver:
             self._seconds += spent
         self._written += 1
         return Checkpointed(learner.progress(), str(self._last), spent)
-
-    @property
-    def lost(self) -> str | None:
-        """Why the newest state is not on the disk; None if it is, or if nothing was tried."""
-        return self._error
 
     def account(self, wall_seconds: float) -> dict[str, Any]:
         """For the summary: how many, how many failed, where, and what they cost."""
@@ -77,11 +72,9 @@ class Saver:
         return known.get(self._checkpoints.config.best)
 
 
-def write_dump(
-    folder: Path, evidence: Mapping[str, Mapping[str, Any]], message: str, progress: Progress
-) -> Path | None:
-    """Keep what a detector stopped on: <run>/dumps/<update>, in the format of a checkpoint; None if it can't be kept."""
-    path = folder / "dumps" / f"update-{progress.updates + 1:09d}"
+def write_dump(run: Path, evidence: Mapping[str, Mapping[str, Any]], message: str, progress: Progress) -> Path | None:
+    """Keep what a detector stopped on, in the format of a checkpoint; None if the disk doesn't let us."""
+    path = run / "dumps" / f"update-{progress.updates + 1:09d}"
     try:
         path.parent.mkdir(exist_ok=True)
         write_files(path, Content(evidence, {"message": message}, progress.updates, progress.env_steps), None)

@@ -119,7 +119,11 @@ def test_the_config_that_is_spoilt_here_is_sound(rollmill: Rollmill) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("seed: 1\n", "seed: 1\nfrobnicate: 2\n", ("good.yaml:2", "unknown key 'frobnicate'", "known: algorithm, checkpoint, env")),
+        (
+            "seed: 1\n",
+            "seed: 1\nfrobnicate: 2\n",
+            ("good.yaml:2", "unknown key 'frobnicate'", "known: algorithm, checkpoint, env"),
+        ),
         ("  unroll: 8\n", "  unrol: 8\n", ("good.yaml:8", "unknown key 'algorithm.unrol'", "did you mean 'unroll'?")),
         (
             "  unroll: 8\n",

@@ -32,7 +32,11 @@ class Env(gym.Env):
         super().reset(seed=None if self.kind == "unseeded" else seed)
         self.resets += 1
         self.hidden, self.t = 0.0, 0
-        first = {"counts resets": self.resets, "unseeded": self.np_random.random()}.get(self.kind, 0)
+        first = {
+            "counts resets": self.resets,
+            "shows that it is new": self.resets == 1,
+            "unseeded": self.np_random.random(),
+        }.get(self.kind, 0)
         return np.array([first], np.float32), {}
     def step(self, action):
         self.t += 1
@@ -75,6 +79,7 @@ def source(tmp_path):
         ("Env", "slow", "exact"),
         ("Env", "unseeded", "approximate: env.id={id} gives another first observation for the same seed"),
         ("Env", "counts resets", "approximate: env.id={id} gives another first observation for the same seed"),
+        ("Env", "shows that it is new", "approximate: env.id={id} gives another first observation for the same seed"),
         ("Env", "noisy", "approximate: env.id={id} goes on differently for the same seed and actions"),
         ("Env", "tires", "exact from the next episode"),  # the first 9 steps are the same in all instances
         ("Env", "hides", "exact from the next episode"),

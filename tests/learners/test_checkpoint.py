@@ -158,6 +158,17 @@ def test_damaged_ones_do_not_count_as_kept_and_go_when_they_are_passed(tmp_path)
     assert numbers(tmp_path) == [5, 10]
 
 
+def test_one_that_is_damaged_after_it_was_written_does_not_count_either(tmp_path):
+    checkpoints = make(tmp_path, keep=2)
+    for update in (1, 2):
+        checkpoints.write(sample(update), float(update))
+    damage(tmp_path / "000000002")
+    assert checkpoints.newest().content.update == 1
+    assert checkpoints.best_value == 1.0
+    checkpoints.write(sample(3), 0.0)
+    assert numbers(tmp_path) == [1, 3]
+
+
 def test_a_checkpoint_of_another_format_is_never_removed(tmp_path):
     checkpoints = make(tmp_path, keep=1)
     path = checkpoints.write(sample(1))
@@ -394,6 +405,8 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(tmp_path, situation, is_af
         assert outcome in allowed
         assert found is None or not found.complaints
         outcomes.append(outcome == (3, 5))
+        for path in folder.glob("0*"):  # none is half removed either
+            told_apart(Checkpoints.read(path))
 
         # whoever comes next repairs everything
         resumed = make(folder, keep=2)
@@ -438,6 +451,8 @@ def test_an_error_at_any_step_leaves_no_draft_and_all_others_as_they_were(tmp_pa
         elif outcome != (3, 5):  # it is there if the last fsync failed
             assert outcome == (told_apart(before.content) if before else None)
             assert contents(folder) == held
+            if situation is not prepare_leftovers:  # there one stood aside before
+                assert [f"{update:09d}" for update, _ in held] == sorted(path.name for path in folder.glob("0*"))
             assert not [name for name in os.listdir(folder) if name.startswith(".draft")] if folder.exists() else True
         checkpoints.write(sample(3, tag=6), 9.0)
         assert told_apart(make(folder).newest().content) == (3, 6)

@@ -129,7 +129,7 @@ def family():
 @pytest.mark.parametrize("env", ["cartpole", "slow"])
 @pytest.mark.parametrize("roles", ROLES)
 def test_killing_workers_again_and_again_changes_no_bit(tmp_path, roles, env):
-    """CartPole's unrolls take milliseconds: workers die behind them. Slow ones take > 60 ms: workers die in the midst."""
+    """CartPole's unrolls take milliseconds: they die behind them. Slow ones take > 60 ms: they die inside them."""
     values = BASE if env == "cartpole" else faulty(tmp_path, "slow", 1)
     expected = undisturbed(tmp_path, values)
     killed = []

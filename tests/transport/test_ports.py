@@ -176,3 +176,49 @@ sender.commit(answer)
     assert receive(receiver) == 42
     assert child.wait(10) == 0
     assert not [name for name in os.listdir("/dev/shm") if "rollmill" in name]
+
+
+def test_a_new_producer_waits_for_a_slot_of_the_old_one_that_is_still_read():
+    channel = shared.create_channel("test", SPEC, 2, 1, 1)
+    old, neighbour, receiver = channel.sender(0), channel.sender(1), channel.receiver(0)
+    send(old, 1)
+    assert receive(receiver) == 1  # given back, but the old producer dies before it hears of it
+    send(old, 2)  # so it heard of the first; the second is being read when it dies
+    send(neighbour, 9)
+    held = receiver.take()
+    channel.empty_free(0)
+    assert receiver.in_use(0) == (0,), "the neighbour's slot is not meant"
+    new = channel.sender(0, busy=receiver.in_use(0))
+    assert new.reserve() is None, "the receiver still reads it"
+    assert held.arrays["x"][0] == 2
+    receiver.release(held)
+    send(new, 3)
+    assert new.reserve() is None, "one slot, one message: nothing was counted twice"
+    assert [receive(receiver), receive(receiver)] == [9, 3]
+    assert receiver.taken == [3, 1]
+
+
+def test_a_slot_given_back_to_a_dead_producer_is_not_counted_for_the_new_one():
+    channel = shared.create_channel("test", SPEC, 1, 1, 1)
+    send(channel.sender(0), 1)
+    receiver = channel.receiver(0)
+    assert receive(receiver) == 1
+    channel.empty_free(0)
+    new = channel.sender(0)
+    send(new, 2)
+    assert new.reserve() is None, "the old token would have freed a slot that is full"
+
+
+def test_a_sender_starts_over_when_its_consumer_has_died():
+    channel = shared.create_channel("test", SPEC, 1, 1, 1)
+    sender, dead = channel.sender(0), channel.receiver(0)
+    send(sender, 1)
+    assert dead.take() is not None  # and it never gives it back
+    assert sender.reserve() is None
+    sender.start_over()
+    send(sender, 2)
+    channel.empty_ready(0)
+    assert channel.receiver(0).take() is None, "what was meant for the dead one is gone"
+    sender.start_over()
+    send(sender, 3)
+    assert receive(channel.receiver(0)) == 3

@@ -79,10 +79,9 @@ class Instance:
         return self._start
 
     def restore(self, state: bytes) -> None:
-        """Set the environment's state by its own means."""
+        """Set the state of an environment that has just been reset, by its own means."""
         self._set_state(state)
         self._start = state
-        self._actions.clear()
 
     def close(self) -> None:
         """Close the environment."""

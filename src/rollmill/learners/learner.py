@@ -8,14 +8,13 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from rollmill import nested
 from rollmill.actors.component import Notice
 from rollmill.algorithms.recipe import Update, UpdateContext, UpdateRule
 from rollmill.config import Config
-from rollmill.errors import Detected, Refused
+from rollmill.errors import Detected
 from rollmill.learners.checkpoint import Content
 from rollmill.learners.finite import refuse_nonfinite
 from rollmill.learners.journal import Journal
@@ -24,7 +23,7 @@ from rollmill.learners.scores import Scores
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.models.initialise import lent_generator
 from rollmill.models.network import Network
-from rollmill.models.weights import WeightsLoader, weights_of
+from rollmill.models.weights import WeightsLoader, load_weights, weights_of
 from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
 from rollmill.seeding import generator, integer_seed
 from rollmill.stores.rollout import EpisodeStore, RolloutStore
@@ -145,22 +144,13 @@ class Learner:
 
     def restore(self, content: Content) -> None:
         """Go on from what `capture` gave; before the first work()."""
-        self.load_weights(content.arrays["weights"])
+        load_weights(self.network, content.arrays["weights"])
         self._optimizer.restore(content.arrays["optimizer"])
         self._journal.restore(content.arrays["actors"])
         self._sequence, self._env_steps = content.update, content.env_steps
         self._seconds_before, self._troubles = content.state["seconds"], content.state["troubles"]
         self._scores.restore(content.state["scores"])
         self._stopwatch.restore(content.state["spent"])
-
-    def load_weights(self, weights: Mapping[str, Array]) -> None:
-        """Replace the weights in place; Refused if they are another network's."""
-        tensors = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
-        try:
-            self.network.load_state_dict(tensors)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise Refused(f"the weights don't fit the network of this config: {reason}") from error
 
     def progress(self) -> Progress:
         """Where training stands now."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
+from rollmill.errors import Refused
 from rollmill.types import Array, ArraySpec
 
 
@@ -29,6 +31,16 @@ def parameters_sha256(weights: dict[str, Array]) -> str:
         digest.update(f"{name}|{tuple(array.shape)}|{array.dtype.name}|".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def load_weights(network: torch.nn.Module, weights: Mapping[str, Array]) -> None:
+    """Replace the weights in place; Refused if they are another network's."""
+    tensors = {name: torch.from_numpy(np.array(array)) for name, array in weights.items()}
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise Refused(f"the weights don't fit the network of this config: {reason}") from error
 
 
 class WeightsLoader:

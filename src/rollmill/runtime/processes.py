@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from rollmill.errors import Stalled
+from rollmill.errors import NoExperience, Stalled
 from rollmill.learners.learner import Learner
 from rollmill.observe.events import Event, WorkerReplaced
 from rollmill.runtime.config import RuntimeConfig
@@ -72,7 +72,11 @@ class ProcessRuntime:
         while not self.learner.done and not self._is_stopping:
             # Training begins when every worker is there: their start is not counted as its time.
             has_begun = has_begun or not supervisor.starting
-            progressed = has_begun and self.learner.work()
+            try:
+                progressed = has_begun and self.learner.work()
+            except NoExperience:
+                yield from supervisor.hear()  # what the environments had to say explains it
+                raise
             while self.learner.events:
                 yield self.learner.events.popleft()
             if progressed:

@@ -54,13 +54,12 @@ class SerialRuntime:
             for threads, component in self._components:
                 set_threads(threads)
                 progressed = component.work() or progressed
+                if component.notices:
+                    yield from heard(component, self.learner.progress())
                 if self._is_stopping:
                     break
             while self.learner.events:
                 yield self.learner.events.popleft()
-            for _, component in self._components:
-                if component.notices:
-                    yield from heard(component, self.learner.progress())
             if self._is_stopping:
                 return
             if not progressed:

@@ -1,0 +1,58 @@
+"""The wish to end a run: asked for by a signal or by a call, granted between two pieces of work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+
+from rollmill.errors import exit_code_of
+
+ONE_SIGNAL_SECONDS = 0.3  # two signals within this time are one
+
+
+class Interruption:
+    """Whether somebody wants the run to end, and by which signal."""
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+        self.signal = 0  # 0: none, it was asked for by a call
+        self.on_request: Callable[[], None] = lambda: None  # told once, when the wish is there
+        self._signalled = 0.0
+
+    def request(self) -> None:
+        """End the run soon."""
+        self.is_wanted = True
+        self.on_request()
+
+    @property
+    def source(self) -> str:
+        """Who wants it, for people."""
+        return signal.Signals(self.signal).name if self.signal else "stop()"
+
+    @contextmanager
+    def by_signals(self) -> Iterator[None]:
+        """The first Ctrl-C, SIGTERM, SIGUSR1 (Slurm's warning) or SIGHUP ends the run in order, the second at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP]
+        # what was started with nohup is not to hear the terminal go
+        heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._handle) for number in heard}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.is_wanted and monotonic() - self._signalled < ONE_SIGNAL_SECONDS:
+            return  # the same wish, sent twice: by a terminal and a scheduler, say
+        if self.is_wanted:
+            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(exit_code_of(number))
+        self.signal, self._signalled = number, monotonic()
+        self.request()

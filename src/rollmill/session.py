@@ -1,0 +1,270 @@
+"""One process's share of a run: begin or go on, train, end; every step of it is an event."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any
+
+from rollmill.actors.episodes import UNRESTORED
+from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
+from rollmill.errors import Detected, NoExperience, RollmillError, WorkerFailed
+from rollmill.interruption import Interruption
+from rollmill.learners.checkpoint import Checkpoints, Content
+from rollmill.learners.journal import borders_from
+from rollmill.learners.learner import Learner
+from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.observe.dispatcher import Dispatcher
+from rollmill.observe.events import (
+    Checkpointing,
+    ComponentFailed,
+    Event,
+    Progress,
+    RunStarted,
+    Said,
+    Stopped,
+    Updated,
+)
+from rollmill.pulse import watchdog
+from rollmill.resuming import Reopened
+from rollmill.run_folder import RunFolder
+from rollmill.runtime.blueprint import Blueprint
+from rollmill.runtime.process import tune_allocator
+from rollmill.runtime.processes import ProcessRuntime
+from rollmill.runtime.serial import SerialRuntime
+from rollmill.saving import Saver, write_dump
+from rollmill.settings import ExperimentConfig
+from rollmill.types import Array
+
+FLUSH_SECONDS = 5.0  # that a checkpoint waits for the files beside it
+
+Runtime = SerialRuntime | ProcessRuntime
+
+
+class Session:
+    """Everything between an open run folder and its summary."""
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        folder: RunFolder,
+        blueprint: Blueprint,
+        runtime: Runtime,
+        dispatcher: Dispatcher,
+        interruption: Interruption,
+        grade: str,
+        reopened: Reopened | None,
+        weights: Mapping[str, Array] | None,
+    ) -> None:
+        self._config, self._folder, self._blueprint = config, folder, blueprint
+        self._runtime, self._dispatcher, self._interruption = runtime, dispatcher, interruption
+        self._grade, self._reopened, self._weights = grade, reopened, weights
+        self._baseline = self._greedy = Scored((), 0.0)
+        self._resumed: list[dict[str, int]] = []  # where earlier processes left off
+        checkpoints = reopened.checkpoints if reopened else Checkpoints(folder.checkpoints, config.checkpoint)
+        self._saver = Saver(checkpoints)
+        self._first_trouble = ""
+        self._keeps_blocks = False
+        self.summary: dict[str, Any] = {}
+
+    def events(self) -> Iterator[Event]:
+        """All that happens; what ended the run badly is raised when everything that can be kept is kept."""
+        failure: Exception | None = None
+        self._build()
+        try:
+            with self._watchdog():
+                yield from self._begin()
+                yield from self._train()
+        except Exception as error:
+            failure = self._explained(error)
+        yield from self._end(failure)
+
+    def _build(self) -> None:
+        """Start every process and component; those of a reopened run stand where they stood."""
+        self._keeps_blocks = tune_allocator()
+        if self._reopened is None:
+            self._runtime.start()
+        else:
+            content = self._reopened.found.content
+            self._runtime.start(borders_from(content.arrays["actors"], self._blueprint.problem))
+            self._learner.restore(content)
+        if self._weights is not None:
+            load_weights(self._learner.network, self._weights)
+
+    def _begin(self) -> Iterator[Event]:
+        config, reopened = self._config, self._reopened
+        if reopened is None:
+            self._baseline = play_randomly(
+                self._blueprint.action_space,
+                config.env,
+                config.seed,
+                config.observe.baseline_episodes,
+                config.observe.baseline_seconds,
+            )
+        else:
+            self._baseline, self._resumed = _remembered(reopened.found.content)
+        self._saver.kept_with_it = {"baseline": self._baseline._asdict(), "resumed": self._resumed}
+        title = f"{config.algorithm.name} on {config.env.id}"
+        allocator = "allocator: " + ("keeps large blocks" if self._keeps_blocks else "as it is (no mallopt here)")
+        plan = (*self._runtime.plan(), allocator, f"resume: {self._grade}")
+        yield RunStarted(self._learner.progress(), title, plan, self._baseline.mean, len(self._baseline.returns))
+        for complaint in reopened.found.complaints if reopened else ():
+            yield Said(self._learner.progress(), "checkpoint", f"{complaint}; an older one is used", "warning")
+        if self._saver.is_due(self._learner.progress(), {}):
+            yield from self._save()
+
+    def _train(self) -> Iterator[Event]:
+        if self._interruption.is_wanted:
+            return
+        for event in self._runtime.run():
+            self._hear(event)
+            yield event
+            if isinstance(event, Updated) and self._saver.is_due(event.progress, event.metrics):
+                yield from self._save()
+
+    def _end(self, failure: Exception | None) -> Iterator[Event]:
+        learner = self._learner
+        progress = learner.progress()
+        if failure is not None and not isinstance(failure, WorkerFailed):  # which has told its own
+            yield ComponentFailed(progress, "main", str(failure), "".join(traceback.format_exception(failure)))
+        if isinstance(failure, Detected):  # its optimiser is no longer to be trusted
+            dump = write_dump(self._folder.path, failure.evidence, str(failure), progress)
+            if dump is not None:
+                yield Said(progress, "run", f"batch and weights are kept in {dump}")
+        elif self._saver.is_behind(learner.updates):
+            yield from self._save()
+        unsaved = self._save_weights()
+        self._runtime.close()
+        status, reason = self._verdict(failure)
+        if status == "done":
+            yield from self._play_greedily()
+        self._dispatcher.flush(FLUSH_SECONDS)  # so that what was lost is known
+        self.summary = self._summarise(progress, status, reason)
+        yield Stopped(progress, status, reason, self.summary)
+        if failure is not None:
+            raise failure
+        if unsaved is not None:
+            raise RollmillError(f"{self._folder.path}: the final weights could not be written: {unsaved}; make room")
+
+    @property
+    def _learner(self) -> Learner:
+        return self._runtime.learner
+
+    def _watchdog(self) -> AbstractContextManager[None]:
+        """Ends environment code that hangs in this process."""
+        return watchdog(self._config.runtime.env_seconds, self._folder.logs / "main.stack")
+
+    def _save(self) -> Iterator[Event]:
+        """A checkpoint, once the files beside it have everything up to here: a resumed run finds no gap in them."""
+        progress = self._learner.progress()
+        yield Checkpointing(progress)
+        if not self._dispatcher.flush(FLUSH_SECONDS):
+            yield Said(progress, "checkpoint", "a slow observer: its files may have a gap here", "warning")
+        yield self._saver.save(self._learner)
+
+    def _save_weights(self) -> str | None:
+        """The weights for use elsewhere; what kept them from being written."""
+        try:
+            self._folder.save_weights(weights_of(self._learner.network))
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+    def _play_greedily(self) -> Iterator[Event]:
+        config, observe = self._config, self._config.observe
+        make = partial(self._blueprint.recipe.policy, self._learner.network)
+        try:
+            with self._watchdog():
+                self._greedy = play_greedily(
+                    make, config.env, config.seed, observe.final_episodes, observe.final_seconds
+                )
+        except RollmillError as error:  # the training is done all the same
+            text = f"the finished policy could not be played: {error}"
+            yield Said(self._learner.progress(), "run", text, "warning")
+
+    def _hear(self, event: Event) -> None:
+        """Remember what the end of the run will have to tell."""
+        if isinstance(event, Said) and event.level == "warning":
+            if UNRESTORED in event.text:
+                self._grade = f"approximate: env.id={self._config.env.id}: {event.text}"
+            elif "\n" in event.text and not self._first_trouble:
+                self._first_trouble = event.text
+
+    def _explained(self, error: Exception) -> Exception:
+        """The error as the user should see it: with the first thing that went wrong in an environment on top."""
+        if isinstance(error, NoExperience) and self._first_trouble:
+            first, _, trace = self._first_trouble.partition("\n")
+            return WorkerFailed(f"{error}: {first}", trace)
+        return error
+
+    def _verdict(self, failure: Exception | None) -> tuple[str, str]:
+        if failure is not None:
+            return ("detected" if isinstance(failure, Detected) else "failed"), str(failure)
+        if self._interruption.is_wanted:
+            resume = f"go on with: rollmill train {self._folder.path} --resume"
+            return "interrupted", f"by {self._interruption.source}; {resume}"
+        return "done", "all steps made"
+
+    def _summarise(self, progress: Progress, status: str, reason: str) -> dict[str, Any]:
+        config, learner, scores = self._config, self._learner, self._learner.scores
+        seconds = max(progress.seconds, 1e-9)
+        return {
+            "status": status,
+            "reason": reason,
+            "algorithm": config.algorithm.name,
+            "env": config.env.id,
+            "seed": config.seed,
+            "runtime": config.runtime.kind,
+            "workers": config.runtime.workers,
+            "env_steps": progress.env_steps,
+            "frames": progress.frames,
+            "target_steps": progress.target_steps,
+            "updates": progress.updates,
+            "episodes": progress.episodes,
+            "parameters_sha256": parameters_sha256(weights_of(learner.network)),
+            "returns": {
+                "ema": scores.return_ema,
+                "mean_100": scores.mean_100,
+                "best_mean_100": scores.best_mean_100,
+                "greedy": self._greedy.mean,
+                "greedy_episodes": len(self._greedy.returns),
+            },
+            "random_baseline": {
+                "return": self._baseline.mean,
+                "episodes": len(self._baseline.returns),
+                "seconds": round(self._baseline.seconds, 3),
+            },
+            "throughput": {
+                "steps_per_second": progress.env_steps / seconds,
+                "frames_per_second": progress.frames / seconds,
+                "seconds": progress.seconds,
+                "time": learner.time_shares,
+            },
+            "resume_grade": self._grade,
+            "resumed": self._resumed,
+            "checkpoints": self._saver.account(progress.seconds),
+            "failures": {"workers": self._replaced_workers(), **learner.environment_failures},
+            "losses": self._dispatcher.losses(),
+            "run": str(self._folder.path),
+        }
+
+    def _replaced_workers(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "place": event.place,
+                "reason": event.reason,
+                "update": event.progress.updates,
+                "seconds": round(event.seconds, 3),
+                "replay_seconds": round(event.replay_seconds, 3),
+            }
+            for event in self._runtime.replacements
+        ]
+
+
+def _remembered(content: Content) -> tuple[Scored, list[dict[str, int]]]:
+    """The random baseline and the earlier resumes of a run, from its checkpoint."""
+    kept = content.state["run"]
+    baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
+    return baseline, [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]

@@ -1,0 +1,131 @@
+"""Environments that raise while a run goes on: mended, sat out, quarantined, and counted either way."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import rollmill
+from rollmill.errors import WorkerFailed
+from rollmill.experiment import Experiment, load_config
+from rollmill.observe.events import Said
+from rollmill.seeding import episode_seed
+
+ENVIRONMENT = '''
+import os
+import gymnasium as gym
+import numpy as np
+
+
+class Raising(gym.Env):
+    """Walks at random. In episodes with one of the `bad_seeds` it raises from step `after` on, as soon as there is a
+    file `fuse`; with `once` (a file that marks it) only a single time."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, bad_seeds, after, fuse, once=None):
+        self.bad_seeds, self.after, self.fuse, self.once = set(bad_seeds), after, fuse, once
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.is_bad = 0, seed in self.bad_seeds
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if self.is_bad and self.t >= self.after and os.path.exists(self.fuse):
+            if self.once is None or not os.path.exists(self.once):
+                if self.once is not None:
+                    open(self.once, "w").close()
+                raise RuntimeError("the simulator is out of order")
+        shown = self.np_random.uniform(-1, 1, 2)
+        return shown.astype(np.float32), float(action * shown[0]), False, self.t >= 20, {}
+'''
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "raising.py").write_text(ENVIRONMENT)
+
+    def start(name, algorithm=None, is_broken=True, steps=64 * 12, rows=(), **args):
+        fuse = tmp_path / f"{name}.fuse"
+        bad_seeds = [episode_seed(1, 0, row, episode) for row in rows for episode in range(200)]
+        config = {
+            "env": {
+                "id": f"{tmp_path}/raising.py:Raising",
+                "args": {"fuse": str(fuse), "bad_seeds": bad_seeds, **args},
+                "groups": 1,
+                "group_size": 4,
+            },
+            "algorithm": algorithm or {"name": "ppo", "unroll": 16, "minibatch": 32, "epochs": 1},
+            "train": {"steps": steps},
+            "observe": {
+                "baseline_episodes": 0,
+                "final_episodes": 0,
+                "console": "none",
+                "curve": False,
+                "log_interval": 0,
+            },
+        }
+        experiment = Experiment(load_config(config), tmp_path / name)
+        said = []
+        for event in experiment.run():
+            if is_broken and event.progress.updates >= 2:
+                fuse.touch()
+            if isinstance(event, Said) and event.level == "warning":
+                said.append(event.text)
+        return experiment.summary, said
+
+    return start
+
+
+def test_a_passing_failure_is_mended_and_changes_no_bit(run, tmp_path):
+    sound, _ = run("sound", is_broken=False, rows=[1], after=5)
+    mended, said = run("mended", rows=[1], after=5, once=str(tmp_path / "once"))
+    assert mended["parameters_sha256"] == sound["parameters_sha256"]
+    assert mended["failures"] == {"workers": [], "environments": 1, "quarantined": 0}
+    (line,) = [text.splitlines()[0] for text in said]
+    assert "environment 1 raised in step(): RuntimeError: the simulator is out of order" in line
+    assert line.endswith("; rebuilt and played again up to there")
+    assert 'raise RuntimeError("the simulator' in said[0], "the traceback goes into the log"
+
+
+@pytest.mark.parametrize("algorithm", [None, {"name": "vpg", "episode_steps": 20}], ids=["ppo", "vpg"])
+def test_an_environment_that_goes_on_failing_is_quarantined_and_the_others_go_on(run, algorithm):
+    summary, said = run("quarantine", algorithm, rows=[2], after=5)
+    assert summary["status"] == "done"
+    assert summary["env_steps"] >= 64 * 12
+    assert summary["failures"]["quarantined"] == 1
+    assert summary["failures"]["environments"] >= 3
+    assert [text for text in said if "quarantined" in text] == [
+        "environment 2 is quarantined: it spoilt 3 unrolls in a row"
+    ]
+
+
+def test_the_batch_goes_without_the_column_of_a_broken_environment(run, tmp_path):
+    run("columns", rows=[0, 3], after=1)
+    rows = [json.loads(line) for line in (tmp_path / "columns" / "metrics.jsonl").read_text().splitlines()]
+    steps = np.diff([0, *(row["env_steps"] for row in rows)])
+    assert list(steps[:2]) == [64, 64]
+    assert set(steps[3:]) == {32}, "two of four environments × 16 steps"
+
+
+def test_when_every_environment_fails_the_run_ends_with_the_first_traceback(run, tmp_path):
+    with pytest.raises(WorkerFailed) as caught:
+        run("all", rows=[0, 1, 2, 3], after=5)
+    assert "every environment failed" in str(caught.value)
+    assert "environment 0 raised in step(): RuntimeError: the simulator is out of order" in str(caught.value)
+    assert 'raise RuntimeError("the simulator' in caught.value.child_traceback
+    summary = json.loads((tmp_path / "all" / "summary.json").read_text())
+    assert summary["status"] == "failed"
+
+
+def test_quarantine_survives_a_resume(run, tmp_path):
+    whole, _ = run("whole", rows=[2], after=5, steps=64 * 14)
+    run("part", rows=[2], after=5, steps=64 * 9)
+    resumed = rollmill.resume(tmp_path / "part", **{"train.steps": 64 * 14})
+    assert resumed.summary["failures"]["quarantined"] == 1
+    assert resumed.summary["parameters_sha256"] == whole["parameters_sha256"]
