@@ -72,7 +72,8 @@ class Session:
     def events(self) -> Iterator[Event]:
         """All that happens; what ended the run badly is raised when everything that can be kept is kept."""
         failure: Exception | None = None
-        self._build()
+        with self._watchdog():
+            self._build()
         try:
             with self._watchdog():
                 yield from self._begin()

@@ -33,8 +33,7 @@ CASES = {
     "replayed": {"env": {"id": "Acrobot-v1", "groups": 2, "group_size": 2}, "algorithm": {**PPO, "minibatch": 32}},
 }
 OBSERVE = {"baseline_seconds": 0.1, "final_episodes": 0, "log_interval": 0.0, "curve": False, "console": "none"}
-UPDATES = {"cartpole": 40, "pong": 12, "memory": 30, "vpg": 12, "replayed": 20}
-STEPS = {name: UPDATES[name] * 256 for name in CASES} | {"pong": 12 * 32, "vpg": 2000, "replayed": 20 * 64}
+STEPS = {"cartpole": 40 * 256, "pong": 12 * 32, "memory": 30 * 256, "vpg": 2000, "replayed": 20 * 64}  # short runs
 
 
 @dataclass
@@ -47,11 +46,12 @@ class Outcome:
     replaced: list[str] = field(default_factory=list)
 
 
-def config_of(case: str, kind: str, workers: int = 2) -> dict:
+def config_of(case: str, kind: str, times: int = 1) -> dict:
+    """A short run of a case, or one that is `times` as long."""
     return {
         **CASES[case],
-        "train": {"steps": STEPS[case]},
-        "runtime": {"kind": kind, "workers": workers if kind == "processes" else 1},
+        "train": {"steps": times * STEPS[case]},
+        "runtime": {"kind": kind, "workers": 2 if kind == "processes" else 1},
         "checkpoint": {"updates": 3},
         "observe": {
             "baseline_seconds": 0.1,
@@ -63,9 +63,9 @@ def config_of(case: str, kind: str, workers: int = 2) -> dict:
     }
 
 
-def undisturbed(case: str, folder: Path) -> tuple[str, list[tuple[str, ...]], int]:
+def undisturbed(case: str, folder: Path, times: int = 1) -> tuple[str, list[tuple[str, ...]], int]:
     """Hash, episodes and updates of a serial run that nobody disturbs."""
-    run = rollmill.train(config_of(case, "serial"), run=folder / f"{case}-undisturbed")
+    run = rollmill.train(config_of(case, "serial", times), run=folder / f"{case}-undisturbed")
     return run.summary["parameters_sha256"], episodes(run.path), run.summary["updates"]
 
 
@@ -82,10 +82,10 @@ def kill_plan(victims: list[str], updates: int, rng: random.Random) -> list[str]
     return [f"{moment}:{victim}:{rng.random() * 0.02:.4f}" for moment, victim in zip(moments, victims, strict=True)]
 
 
-def run_through(case: str, kind: str, folder: Path, plan: list[str], timeout: float = 120) -> Outcome:
+def run_through(case: str, kind: str, folder: Path, plan: list[str], times: int = 1) -> Outcome:
     """Start the run, and resume it whenever its main process was killed, until all kills are done and it ends."""
     run, config = folder / f"{case}-{kind}", folder / f"{case}-{kind}.json"
-    config.write_text(json.dumps(config_of(case, kind)))
+    config.write_text(json.dumps(config_of(case, kind, times)))
     outcome = Outcome("")
     shared = set(os.listdir("/dev/shm"))
     orders = list(plan)
@@ -100,7 +100,7 @@ def run_through(case: str, kind: str, folder: Path, plan: list[str], timeout: fl
             start_new_session=True,
         )
         family = _family(process)
-        text, _ = process.communicate(timeout=timeout)
+        text, _ = process.communicate(timeout=120 * times)
         outcome.kills += text.count("killing ")
         outcome.replaced += [line for line in text.splitlines() if line.startswith("replaced ")]
         left = gone([*family(), *_marked(process.pid)], 2.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -31,3 +32,30 @@ def test_a_killed_run_goes_on_to_the_same_parameters(case, kind, victims, tmp_pa
     assert outcome.sha256 == sha256
     assert episodes(tmp_path / f"{case}-{kind}") == played
     print(f"{case} {kind}: {outcome.kills} kills, {outcome.resumes} resumes, {outcome.replaced}")
+
+
+@pytest.mark.parametrize("case", ["cartpole", "replayed"])
+def test_killing_workers_fifty_times_in_one_run(case, tmp_path):
+    """The run finishes with all steps and the same hash; each recovery takes at most 4 s plus the replay."""
+    times = 2 if case == "cartpole" else 4
+    sha256, played, updates = undisturbed(case, tmp_path, times)
+    rng = random.Random(case)
+    victims = [f"worker.{rng.randrange(2)}" for _ in range(50)]
+    outcome = run_through(case, "processes", tmp_path, kill_plan(victims, updates, rng), times)
+    assert outcome.kills == 50
+    assert outcome.resumes == 0
+    assert outcome.sha256 == sha256
+    assert episodes(tmp_path / f"{case}-processes") == played
+    summary = json.loads((tmp_path / f"{case}-processes" / "summary.json").read_text())
+    replaced = summary["failures"]["workers"]
+    assert summary["status"] == "done"
+    assert len(replaced) >= 40, "a worker killed twice before it was ready counts once"
+    recoveries = [worker["seconds"] - worker["replay_seconds"] for worker in replaced]
+    replays = [worker["replay_seconds"] for worker in replaced]
+    print(f"\n{case}: {len(replaced)} recoveries, seconds: {_spread(recoveries)}, replays: {_spread(replays)}")
+    assert max(recoveries) <= 4
+
+
+def _spread(values):
+    ordered = sorted(values)
+    return f"median {ordered[len(ordered) // 2]:.2f}, most {ordered[-1]:.2f}"

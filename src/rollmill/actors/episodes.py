@@ -91,8 +91,10 @@ class Episodes:
         """Step the environments that are in play and reset those whose episode ended."""
         active = self._active
         PULSE.enter(STEP)
-        reward, terminated, truncated = self.group.step(action, active)
-        PULSE.leave()
+        try:
+            reward, terminated, truncated = self.group.step(action, active)
+        finally:
+            PULSE.leave()
         if self.group.troubles:
             self._note_troubles()
         self._t += 1
@@ -180,8 +182,10 @@ class Episodes:
         for k in np.flatnonzero(mask):
             self._seeds[k] = episode_seed(self._root_seed, self.number, int(k), int(self._episode[k]))
         PULSE.enter(RESET)
-        self.group.reset(mask, self._seeds)
-        PULSE.leave()
+        try:
+            self.group.reset(mask, self._seeds)
+        finally:
+            PULSE.leave()
         self._episode[mask] += 1
         self._return[mask] = 0.0
         self._length[mask] = 0

@@ -20,31 +20,28 @@ def restore_rows(group: EnvGroup, border: Border, seeds: Array, wanted: Array) -
     It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
     """
     PULSE.enter(REPLAY)
-    has_snapshot = np.array(
-        [wanted[k] and _restore(group, k, stored_snapshot(border.snapshot[k])) for k in range(group.size)]
-    )
-    restored = has_snapshot & _same_rows(group.obs, border.obs)
-    missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
-    if missing.any():
-        spoilt = missing & has_snapshot
-        if spoilt.any():
-            group.reset(spoilt, seeds)
-        went_through = _replay(group, border, missing)
-        restored |= went_through & _same_rows(group.obs, border.obs)
-    PULSE.leave()
+    try:
+        restored = _by_snapshot(group, border, wanted)
+        missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
+        if missing.any():
+            group.reset(missing, seeds)
+            restored |= _by_replay(group, border, missing)
+    finally:
+        PULSE.leave()
     return restored & ~group.broken
 
 
-def _restore(group: EnvGroup, k: int, snapshot: bytes) -> bool:
-    if not snapshot:
-        return False
-    with suppress(ValueError):  # then the row doesn't show what it should, and the episode will be replayed
-        group.restore(k, snapshot)
-    return True
+def _by_snapshot(group: EnvGroup, border: Border, rows: Array) -> Array:
+    snapshots = [stored_snapshot(border.snapshot[k]) if rows[k] else b"" for k in range(group.size)]
+    for k, snapshot in enumerate(snapshots):
+        if snapshot:
+            with suppress(ValueError):  # then the row doesn't show what it should, and the episode will be replayed
+                group.restore(k, snapshot)
+    return np.array([bool(snapshot) for snapshot in snapshots]) & _same_rows(group.obs, border.obs)
 
 
-def _replay(group: EnvGroup, border: Border, rows: Array) -> Array:
-    """Play the recorded actions of the given rows; True where none of them ended the episode."""
+def _by_replay(group: EnvGroup, border: Border, rows: Array) -> Array:
+    """Play the recorded actions of the given rows, which have just been reset."""
     recorded = {int(k): actions for k in np.flatnonzero(rows) if (actions := border.actions[k]) is not None}
     lengths = np.array([len(recorded.get(k, ())) for k in range(group.size)])
     example = next(iter(recorded.values()))
@@ -56,7 +53,7 @@ def _replay(group: EnvGroup, border: Border, rows: Array) -> Array:
             action[k] = recorded[int(k)][t]
         result = group.step(action, active)
         playing &= ~(result.terminated | result.truncated | group.broken)
-    return playing
+    return playing & _same_rows(group.obs, border.obs)
 
 
 def _same_rows(shown: Nested, saved: Nested) -> Array:
