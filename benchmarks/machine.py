@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "gym", "ale-py", "stable-baselines3", "cleanrl", "envpool")
@@ -21,6 +26,18 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(versions))
 """
+
+
+def describe_run(load: float, pythons: Mapping[str, Path]) -> dict[str, Any]:
+    """All of it, for a results file; `load` is the load average before the run, `pythons` are those of the peers."""
+    return {
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": describe_commit(),
+        "machine": describe_machine(),
+        "load": load,
+        "versions": {side: package_versions(p) for side, p in {"ours": Path(sys.executable), **pythons}.items()},
+    }
 
 
 def describe_machine() -> dict[str, str | int]:

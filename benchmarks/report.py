@@ -1,12 +1,16 @@
-"""Medians, spread and ratios of a set of paired runs, as a table, JSON and Markdown."""
+"""Medians, spread and ratios of a set of paired runs, as a table, JSON and Markdown; what all results files share."""
 
 from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 from benchmarks.bystanders import QUIET_CORES
 from benchmarks.machine import ROOT
@@ -69,16 +73,24 @@ def rows(record: Record) -> list[tuple[str, ...]]:
     ]
 
 
-def save(record: Record, folder: Path) -> None:
-    """Writes `<workload>.json` and `<workload>.md`."""
+def show(header: Sequence[str], body: Iterable[Sequence[str]]) -> None:
+    """A table on the terminal."""
+    shown = Table(*header)
+    for cells in body:
+        shown.add_row(*cells)
+    Console(width=None if sys.stdout.isatty() else 160).print(shown)
+
+
+def save(record: Record, text: str, folder: Path) -> None:
+    """Writes `<workload>.json` and, with the same for reading, `<workload>.md`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{record['workload']}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    (folder / f"{record['workload']}.md").write_text(markdown(record))
+    (folder / f"{record['workload']}.md").write_text(text)
 
 
 def markdown(record: Record) -> str:
     """A results file for reading."""
-    lines = [f"# {record['workload']}", "", record["title"], "", *_table(HEADER, rows(record)), "", *_facts(record)]
+    lines = [f"# {record['workload']}", "", record["title"], "", *table(HEADER, rows(record)), "", *facts(record)]
     header = ("round", "peer", "seed", "ours", "theirs", "calibration ms", "others, cores")
     body = [
         (
@@ -92,7 +104,7 @@ def markdown(record: Record) -> str:
         )
         for pair in record["pairs"]
     ]
-    return "\n".join([*lines, "", "## Every pair", "", *_table(header, body), ""])
+    return "\n".join([*lines, "", "## Every pair", "", *table(header, body), ""])
 
 
 def refresh_readme() -> None:
@@ -101,7 +113,7 @@ def refresh_readme() -> None:
     records = [json.loads(file.read_text()) for file in files if file.exists()]
     before, _, rest = README.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    body = _table(HEADER, [row for record in records for row in rows(record)])
+    body = table(HEADER, [row for record in records for row in rows(record)])
     facts = [
         f"- {_origin(record)}: [every pair, machine and versions](results/{record['workload']}.md)"
         for record in records
@@ -113,7 +125,8 @@ def _origin(record: Record) -> str:
     return f"`{record['command']}`, {record['date']}, commit {record['commit']}"
 
 
-def _facts(record: Record) -> list[str]:
+def facts(record: Record) -> list[str]:
+    """Where a figure comes from, as the lines of a list."""
     machine = record["machine"]
     lines = [
         f"- {_origin(record)}",
@@ -122,11 +135,12 @@ def _facts(record: Record) -> list[str]:
     ]
     for side, versions in record["versions"].items():
         lines.append(f"- {side}: " + ", ".join(f"{name} {version}" for name, version in versions.items()))
-    lines += [f"- {peer} skipped: {reason}" for peer, reason in record["skipped"].items()]
+    lines += [f"- {peer} skipped: {reason}" for peer, reason in record.get("skipped", {}).items()]
     return lines
 
 
-def _table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+def table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
     return ["| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *body)]
 
 

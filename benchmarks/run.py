@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `python benchmarks/run.py` works like `-m`
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks import report
-from benchmarks.machine import describe_commit, describe_machine, package_versions
+from benchmarks.machine import describe_run
+from benchmarks.report import show
 from benchmarks.runner import Runner
 from benchmarks.venvs import SetUpFailed, set_up
 from benchmarks.workloads import PEERS, WORKLOADS, Workload
@@ -48,8 +44,8 @@ def main() -> None:
     pythons, skipped = set_up_peers(arguments.peers)
     for name in arguments.only or WORKLOADS:
         record = measure(WORKLOADS[name], pythons, skipped, arguments)
-        report.save(record, report.RESULTS / "quick" if arguments.quick else report.RESULTS)
-        show(record)
+        report.save(record, report.markdown(record), report.RESULTS / "quick" if arguments.quick else report.RESULTS)
+        show(report.HEADER, report.rows(record))
     if not arguments.quick:
         report.refresh_readme()
 
@@ -85,25 +81,11 @@ def measure(
         "workload": workload.name,
         "title": workload.title,
         "unit": workload.unit,
-        "command": shlex.join(["python", "benchmarks/run.py", *sys.argv[1:]]),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": describe_commit(),
-        "machine": describe_machine(),
-        "load": load,
-        "versions": {"ours": package_versions(Path(sys.executable))}
-        | {peer.folder: package_versions(pythons[peer.name]) for peer in peers},
+        **describe_run(load, {peer.folder: pythons[peer.name] for peer in peers}),
         "skipped": {name: reason for name, reason in skipped.items() if name in workload.goals},
         "summary": report.summarise(workload, pairs),
         "pairs": pairs,
     }
-
-
-def show(record: report.Record) -> None:
-    """The table on the terminal."""
-    table = Table(*report.HEADER)
-    for row in report.rows(record):
-        table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import random
 import pytest
 from chaos import episodes, kill_plan, run_through, undisturbed
 
+pytestmark = pytest.mark.slow
+
 PLANS = [
     ("cartpole", "serial", ["main", "main"]),
     ("cartpole", "processes", ["worker.0", "main", "nursery", "worker.1", "guardian", "main"]),

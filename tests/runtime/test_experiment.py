@@ -46,7 +46,7 @@ def test_events_come_in_order_and_count_every_step(tmp_path):
 @pytest.mark.parametrize("normalise", [False, True])
 def test_the_hash_in_the_summary_is_that_of_the_saved_weights(tmp_path, normalise):
     experiment, _ = events_of(tmp_path / "run", **{"model.normalise_observations": normalise})
-    assert parameters_sha256(RunFolder(tmp_path / "run").load_weights()) == experiment.summary["parameters_sha256"]
+    assert parameters_sha256(RunFolder.read_weights(tmp_path / "run" / "weights.safetensors")) == experiment.summary["parameters_sha256"]
 
 
 def test_the_hash_covers_name_shape_dtype_and_bytes():
@@ -241,13 +241,13 @@ def test_a_failure_at_any_moment_leaves_a_summary_and_weights(tmp_path, after):
     with pytest.raises(Exception, match="out of order"):
         events_of(tmp_path / "run", **sick(tmp_path, "raise", after))
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
-    assert RunFolder(tmp_path / "run").load_weights()
+    assert RunFolder.read_weights(tmp_path / "run" / "weights.safetensors")
 
 
 def test_after_a_broken_update_the_last_good_weights_are_kept(tmp_path):
     with pytest.raises(Detected, match=r"update \d+: "):
         events_of(tmp_path / "run", **sick(tmp_path, "huge", 400))
-    weights = RunFolder(tmp_path / "run").load_weights()
+    weights = RunFolder.read_weights(tmp_path / "run" / "weights.safetensors")
     assert all(np.isfinite(array).all() for array in weights.values())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["status"] == "detected"

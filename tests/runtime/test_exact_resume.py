@@ -75,6 +75,7 @@ def test_going_on_from_a_capture_gives_the_same_parameters(case, tmp_path):
     assert after.progress().env_steps == before.progress().env_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("roles", ["fused", "central", "split"])
 @pytest.mark.parametrize("case", ["cartpole", "gym-replayed", "memory", "vpg"])
 def test_a_capture_of_one_runtime_goes_on_in_another(case, roles, tmp_path):
