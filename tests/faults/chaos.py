@@ -8,11 +8,11 @@ import os
 import random
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from conftest import gone
 
 import rollmill
 
@@ -29,11 +29,14 @@ CASES = {
         "algorithm": PPO,
         "model": {"memory": "gru", "memory_size": 16},
     },
-    "vpg": {"env": {"id": "CartPole-v1", "groups": 4, "group_size": 2}, "algorithm": {"name": "vpg"}},
+    "vpg": {
+        "env": {"id": "CartPole-v1", "groups": 4, "group_size": 2},
+        "algorithm": {"name": "vpg", "learning_rate": 1e-3},
+    },
     "replayed": {"env": {"id": "Acrobot-v1", "groups": 2, "group_size": 2}, "algorithm": {**PPO, "minibatch": 32}},
 }
 OBSERVE = {"baseline_seconds": 0.1, "final_episodes": 0, "log_interval": 0.0, "curve": False, "console": "none"}
-STEPS = {"cartpole": 40 * 256, "pong": 12 * 32, "memory": 30 * 256, "vpg": 2000, "replayed": 20 * 64}  # short runs
+STEPS = {"cartpole": 40 * 256, "pong": 12 * 32, "memory": 30 * 256, "vpg": 3000, "replayed": 20 * 64}  # short runs
 
 
 @dataclass
@@ -112,6 +115,16 @@ def run_through(case: str, kind: str, folder: Path, plan: list[str], times: int 
             return outcome
         assert process.returncode == -9, text
         outcome.resumes += 1
+
+
+def gone(processes: list[psutil.Process], seconds: float = 2.0) -> list[psutil.Process]:
+    """Those still alive after `seconds`; a zombie is dead, its parent has only not looked yet."""
+    deadline = time.monotonic() + seconds
+    while True:
+        alive = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        if not alive or time.monotonic() > deadline:
+            return alive
+        time.sleep(0.05)
 
 
 def _family(process: subprocess.Popen[str]):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from chaos import gone  # noqa: F401 for the tests
 
 ENVIRONMENT = '''
 import os, signal, subprocess, time
@@ -99,16 +100,6 @@ class Training:
     @property
     def summary(self) -> dict:
         return json.loads((self.run / "summary.json").read_text())
-
-
-def gone(processes: list[psutil.Process], seconds: float = 2.0) -> list[psutil.Process]:
-    """Those still alive after `seconds`; a zombie is dead, its parent has only not looked yet."""
-    deadline = time.monotonic() + seconds
-    while True:
-        alive = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
-        if not alive or time.monotonic() > deadline:
-            return alive
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -46,7 +46,10 @@ def test_events_come_in_order_and_count_every_step(tmp_path):
 @pytest.mark.parametrize("normalise", [False, True])
 def test_the_hash_in_the_summary_is_that_of_the_saved_weights(tmp_path, normalise):
     experiment, _ = events_of(tmp_path / "run", **{"model.normalise_observations": normalise})
-    assert parameters_sha256(RunFolder.read_weights(tmp_path / "run" / "weights.safetensors")) == experiment.summary["parameters_sha256"]
+    assert (
+        parameters_sha256(RunFolder.read_weights(tmp_path / "run" / "weights.safetensors"))
+        == experiment.summary["parameters_sha256"]
+    )
 
 
 def test_the_hash_covers_name_shape_dtype_and_bytes():
