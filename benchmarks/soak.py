@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +50,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that what we started ends too
     passed = []
     if arguments.only != "checkpoints":
         passed.append(soak_memory(arguments.steps, arguments.runtime, arguments.results))

@@ -164,9 +164,9 @@ class Experiment:
 
     def _resume_grade(self) -> str:
         """How exactly this run could go on after an interruption."""
-        device = self.config.runtime.devices.learner
-        if device != "cpu":
-            return f"approximate: runtime.devices.learner={device} doesn't repeat its sums bit for bit"
+        for role, device in self.config.runtime.devices.model_dump().items():
+            if device != "cpu":
+                return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
         return resume_grade(self.config.env)
 
     def _fitting_weights(self, path: Path, blueprint: Blueprint) -> dict[str, Array]:

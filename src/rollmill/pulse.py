@@ -20,9 +20,8 @@ from types import FrameType
 
 from rollmill.errors import Stalled
 
-STEP, RESET, REPLAY = 1, 2, 3
-NAMES = {STEP: "step()", RESET: "reset()", REPLAY: "replaying an episode"}
-REPLAY_FACTOR = 10.0  # a replay makes many steps, so it has that many times the limit
+STEP, RESET, MAKE, OTHER = 1, 2, 3, 4
+NAMES = {STEP: "step()", RESET: "reset()", MAKE: "its constructor", OTHER: "a call"}
 
 LINE_BYTES = 64  # a cache line per process: writers don't disturb one another
 LOOK_SECONDS = 0.5
@@ -94,8 +93,7 @@ class Patience:
             self._since, self._seconds = since, min(now - since, gap)
         else:
             self._seconds += gap
-        limit = self._limit * (REPLAY_FACTOR if what == REPLAY else 1.0)
-        if self._seconds <= limit:
+        if self._seconds <= self._limit:
             return None
         return f"hung in {NAMES.get(what, '?')} for {self._seconds:.{0 if self._seconds >= 10 else 1}f} s"
 

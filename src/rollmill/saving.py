@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
+from rollmill.errors import nearest
 from rollmill.learners.checkpoint import Checkpoints, Content
 from rollmill.learners.checkpoint_files import write_files
 from rollmill.learners.learner import Learner
@@ -24,6 +25,7 @@ class Saver:
         self._last: Path | None = None
         self._error: str | None = None
         self._metrics: Mapping[str, float] = {}
+        self._has_complained = False
 
     def is_due(self, progress: Progress, metrics: Mapping[str, float]) -> bool:
         """Whether a checkpoint should be made behind this update."""
@@ -40,7 +42,7 @@ class Saver:
         try:
             content = learner.capture()
             content = replace(content, state={**content.state, "run": dict(self.kept_with_it)})
-            self._last = self._checkpoints.write(content, self._metric(learner))
+            self._last = self._checkpoints.write(content, self._metrics_of(learner).get(self._checkpoints.config.best))
         except OSError as error:
             self._failed += 1
             is_news, self._error = self._error is None, f"{error.strerror or error}"
@@ -65,11 +67,19 @@ class Saver:
             "share": self._seconds / max(wall_seconds, 1e-9),
         }
 
-    def _metric(self, learner: Learner) -> float | None:
-        """The value by which the best checkpoint is chosen, if there is one yet."""
+    def complaint(self, learner: Learner) -> str | None:
+        """What is wrong with the name of the metric that chooses the best checkpoint; told once, behind an update."""
+        name, known = self._checkpoints.config.best, self._metrics_of(learner)
+        if self._has_complained or not self._metrics or name in known:
+            return None
+        self._has_complained = True
+        return f"checkpoint.best={name} is no metric of this run, so no checkpoint is kept as the best: " + nearest(
+            name, list(known)
+        )
+
+    def _metrics_of(self, learner: Learner) -> dict[str, float | None]:
         scores = learner.scores
-        known = {**self._metrics, "mean_100": scores.mean_100, "return_ema": scores.return_ema}
-        return known.get(self._checkpoints.config.best)
+        return {**self._metrics, "mean_100": scores.mean_100, "return_ema": scores.return_ema}
 
 
 def write_dump(run: Path, evidence: Mapping[str, Mapping[str, Any]], message: str, progress: Progress) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rollmill.actors.episodes import UNRESTORED
 from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
-from rollmill.errors import Detected, NoExperience, RollmillError, WorkerFailed
+from rollmill.errors import Detected, NoExperience, RollmillError, Stalled, WorkerFailed
 from rollmill.interruption import Interruption
 from rollmill.learners.checkpoint import Checkpoints, Content
 from rollmill.learners.journal import borders_from
@@ -137,7 +137,11 @@ class Session:
         elif self._saver.is_behind(learner.updates):
             yield from self._save()
         unsaved = self._save_weights()
-        self._runtime.close()
+        try:
+            with self._watchdog():
+                self._runtime.close()
+        except Stalled as stalled:
+            yield Said(progress, "run", str(stalled), "warning")
         status, reason = self._verdict(failure)
         if status == "done":
             yield from self._play_greedily()
@@ -163,6 +167,8 @@ class Session:
         yield Checkpointing(progress)
         if not self._dispatcher.flush(FLUSH_SECONDS):
             yield Said(progress, "checkpoint", "a slow observer: its files may have a gap here", "warning")
+        if complaint := self._saver.complaint(self._learner):
+            yield Said(progress, "checkpoint", complaint, "warning")
         yield self._saver.save(self._learner)
 
     def _save_weights(self) -> str | None:

@@ -17,6 +17,7 @@ from rollmill.nested import Nested
 
 Array = NDArray[Any]
 
+LONGEST_REPLAY = 200_000  # actions kept of a running episode; a longer one can only be restored by a snapshot
 QUARANTINE_AFTER = 3  # unrolls in a row that an environment spoilt, before it is left alone
 
 

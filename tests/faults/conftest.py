@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos import gone  # noqa: F401 for the tests
 
 ENVIRONMENT = '''
 import os, signal, subprocess, time

@@ -8,7 +8,7 @@ import time
 
 import psutil
 import pytest
-from conftest import gone
+from chaos import gone
 
 import rollmill
 
@@ -190,3 +190,34 @@ def test_nothing_is_written_outside_the_run_folder_and_tmpdir(train, tmp_path, m
     assert (training.run / "curve.png").exists()
     assert list(home.rglob("*")) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["faulty.py", "home", "run", "run.yaml", "tmp"]
+
+
+@pytest.mark.parametrize("method", ["reset", "__init__"])
+def test_an_environment_that_hangs_before_training_is_given_up(train, tmp_path, method):
+    """Within the limit of 1 s, 5 s to react and the start of the program."""
+    (tmp_path / "stuck.py").write_text(
+        "import time\nfrom faulty import Faulty\n\n\nclass Stuck(Faulty):\n"
+        f"    def {method}(self, *args, **kwargs):\n        time.sleep(3600)\n"
+    )
+    code, _, err = train("runtime.env_seconds=1", config={"env": {"id": "stuck.py:Stuck"}}).finish(timeout=30)
+    assert code == 1
+    assert "runtime.env_seconds=1" in err.splitlines()[-1]
+    assert "time.sleep(3600)" in err or "stuck.py" in err, "its stack is shown"
+
+
+@pytest.mark.parametrize("ending", ["interrupted", "killed"])
+def test_what_an_environment_detached_does_not_outlive_the_run(train, tmp_path, ending):
+    (tmp_path / "detaching.py").write_text(
+        "import os, subprocess\nfrom faulty import Faulty\n\n\nclass Detaching(Faulty):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        if 'ROLLMILL_RUN' in os.environ:\n"
+        "            subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=-3, stderr=-3)\n"
+    )
+    env = {"id": "detaching.py:Detaching", "groups": 2, "group_size": 1}
+    training = train(*PROCESSES, config={"env": env, "algorithm": {"name": "ppo", "unroll": 16, "minibatch": 32}})
+    training.wait_for_updates()
+    sleepers = [p for p in training.family() if p.name() == "sleep"]
+    assert len(sleepers) == 2
+    training.process.send_signal(signal.SIGINT if ending == "interrupted" else signal.SIGKILL)
+    training.finish(timeout=20)
+    assert not gone(sleepers)

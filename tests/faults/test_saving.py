@@ -56,6 +56,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, number):
     assert [set(at) for at in resumed.summary["resumed"]] == [{"update", "env_steps"}]
 
 
+def test_a_metric_that_does_not_exist_is_named_once(tmp_path):
+    experiment = Experiment(load_config(CONFIG, ["checkpoint.best=mean_10"]), tmp_path / "run")
+    said = [event.text for event in experiment.run() if isinstance(event, Said) and event.level == "warning"]
+    assert said == [
+        "checkpoint.best=mean_10 is no metric of this run, so no checkpoint is kept as the best: "
+        "did you mean 'mean_100'?"
+    ]
+
+
 def test_a_damaged_checkpoint_is_named_and_the_newest_good_one_is_used(tmp_path):
     whole = rollmill.train(CONFIG, run=tmp_path / "whole")
     run = rollmill.train(CONFIG, run=tmp_path / "part", **{"train.steps": 64 * 16})
@@ -159,7 +168,8 @@ def test_a_run_folder_deleted_during_the_run_costs_what_was_in_it_and_no_more(tm
     experiment = Experiment(load_config(CONFIG), tmp_path / "run")
     for event in experiment.run():
         if isinstance(event, Updated) and event.progress.updates == 6:
-            shutil.rmtree(tmp_path / "run")
+            while (tmp_path / "run").exists():  # observers are writing there at this moment
+                shutil.rmtree(tmp_path / "run", ignore_errors=True)
     assert experiment.summary["status"] == "done"
     assert experiment.summary["losses"], "the summary says what was lost"
     assert experiment.summary["parameters_sha256"] == whole.summary["parameters_sha256"]

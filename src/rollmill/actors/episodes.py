@@ -13,7 +13,6 @@ from rollmill.actors.snapshots import row_size, take_snapshots
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
-from rollmill.pulse import PULSE, RESET, STEP
 from rollmill.seeding import episode_seed
 from rollmill.types import QUARANTINE_AFTER, Array, AssemblerSpec, Border, Outcome, Standing
 
@@ -90,11 +89,7 @@ class Episodes:
     def step(self, action: Array) -> Outcome:
         """Step the environments that are in play and reset those whose episode ended."""
         active = self._active
-        PULSE.enter(STEP)
-        try:
-            reward, terminated, truncated = self.group.step(action, active)
-        finally:
-            PULSE.leave()
+        reward, terminated, truncated = self.group.step(action, active)
         if self.group.troubles:
             self._note_troubles()
         self._t += 1
@@ -181,11 +176,7 @@ class Episodes:
     def _reset(self, mask: Array) -> None:
         for k in np.flatnonzero(mask):
             self._seeds[k] = episode_seed(self._root_seed, self.number, int(k), int(self._episode[k]))
-        PULSE.enter(RESET)
-        try:
-            self.group.reset(mask, self._seeds)
-        finally:
-            PULSE.leave()
+        self.group.reset(mask, self._seeds)
         self._episode[mask] += 1
         self._return[mask] = 0.0
         self._length[mask] = 0

@@ -10,7 +10,6 @@ from rollmill import nested
 from rollmill.actors.snapshots import stored_snapshot
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
-from rollmill.pulse import PULSE, REPLAY
 from rollmill.types import Array, Border
 
 
@@ -19,15 +18,11 @@ def restore_rows(group: EnvGroup, border: Border, seeds: Array, wanted: Array) -
 
     It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
     """
-    PULSE.enter(REPLAY)
-    try:
-        restored = _by_snapshot(group, border, wanted)
-        missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
-        if missing.any():
-            group.reset(missing, seeds)
-            restored |= _by_replay(group, border, missing)
-    finally:
-        PULSE.leave()
+    restored = _by_snapshot(group, border, wanted)
+    missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
+    if missing.any():
+        group.reset(missing, seeds)
+        restored |= _by_replay(group, border, missing)
     return restored & ~group.broken
 
 

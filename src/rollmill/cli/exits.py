@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from rollmill.errors import RollmillError, WorkerFailed
+from rollmill.errors import RollmillError, WorkerFailed, exit_code_of
 
 
 def exit_code(verb: Callable[[], object], is_debugging: bool) -> int:
@@ -59,19 +59,20 @@ def _report(error: Exception, message: str, is_debugging: bool) -> None:
 
 @contextmanager
 def _sigterm_unwinds() -> Iterator[None]:
-    """Let SIGTERM unwind the stack, so that what is open is closed, and end with 143."""
+    """Let SIGTERM and SIGUSR1 unwind the stack, so that what is open is closed, and end with 143."""
     if threading.current_thread() is not threading.main_thread():  # Python handles signals there only
         yield
         return
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
+    raise SystemExit(exit_code_of(number))
 
 
 def _reader_is_gone() -> bool:

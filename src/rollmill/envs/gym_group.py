@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from rollmill import nested, spaces
 from rollmill.envs.group import EnvironmentFailed, StepResult, Trouble, needs_reset
 from rollmill.envs.gym_snapshot import measure_state
-from rollmill.envs.instance import Instance, MisshapenResult, OutOfMemory
+from rollmill.envs.instance import Instance, MisshapenResult, OutOfMemory, watched
 from rollmill.envs.snapshot_bytes import pack, packed_size, row_bytes, row_size, unpack, write_row
 from rollmill.envs.verify import observation_fault, result_fault
 from rollmill.errors import Refused
 from rollmill.nested import Nested
+from rollmill.pulse import OTHER
 from rollmill.types import Array, ArraySpec, lead
 
 _KIND = "gymnasium group"
@@ -52,7 +53,7 @@ class GymGroup:
         self.observation_spec = spaces.observation_spec(self.observation_space, f"env.id={env_id}: observation")
         spaces.action_spec(self.action_space)  # refuses what can't be trained on
         self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), lead(self.observation_spec, size))
-        state_size = measure_state(first, construct)
+        state_size = watched(measure_state, OTHER)(first, construct)
         self.snapshot_size = packed_size(_KIND, state_size, row_size(self.obs), 8) if state_size else 0
         self.broken = np.zeros(size, bool)
         self.troubles: deque[Trouble] = deque(maxlen=_MOST_TROUBLES)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
 
 from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.gym_snapshot import restore_state, take_state
-from rollmill.types import Array
+from rollmill.pulse import MAKE, OTHER, PULSE, RESET, STEP
+from rollmill.types import LONGEST_REPLAY, Array
 
-LONGEST_REPLAY = 200_000  # actions; an environment whose episode is longer is not rebuilt within it
+T = TypeVar("T")
 
 _COUNTS = {"reset": 2, "step": 5}  # values that gymnasium's interface gives
+_PULSES = {"reset": RESET, "step": STEP}
 
 
 class Instance:
@@ -23,8 +25,8 @@ class Instance:
 
     def __init__(self, name: str, construct: Callable[[], gym.Env[Any, Any]]) -> None:
         self.name = name  # "env.id=X: environment k"
-        self.env = construct()
-        self._construct = construct
+        self._construct = watched(construct)
+        self.env = self._construct()
         self._seed = 0
         self._start: bytes | None = None  # a state within the episode, where one was taken or set
         self._actions = _ActionLog()  # since `_start`, or since the reset
@@ -72,7 +74,7 @@ class Instance:
     def snapshot(self) -> bytes:
         """The environment's state by its own means, from which a rebuild then starts."""
         try:
-            self._start = take_state(self.env)
+            self._start = watched(take_state, OTHER)(self.env)
         except Exception as error:
             raise failed(f"{self.name} raised in snapshot(): {_told(error)}", error) from error
         self._actions.clear()
@@ -89,7 +91,7 @@ class Instance:
 
     def _set_state(self, state: bytes) -> None:
         try:
-            restore_state(self.env, state)
+            watched(restore_state, OTHER)(self.env, state)
         except Exception as error:
             raise failed(f"{self.name} raised in restore(): {_told(error)}", error) from error
 
@@ -103,10 +105,26 @@ class Instance:
         return result
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        PULSE.enter(_PULSES.get(method, OTHER))
         try:
             return getattr(self.env, method)(*args, **kwargs)
         except Exception as error:
             raise failed(f"{self.name} raised in {method}(): {_told(error)}", error) from error
+        finally:
+            PULSE.leave()
+
+
+def watched(call: Callable[..., T], what: int = MAKE) -> Callable[..., T]:
+    """The call with the pulse entered around it: it runs code that isn't ours, and may hang."""
+
+    def enter_and_call(*args: Any) -> T:
+        PULSE.enter(what)
+        try:
+            return call(*args)
+        finally:
+            PULSE.leave()
+
+    return enter_and_call
 
 
 class MisshapenResult(EnvironmentFailed):

@@ -16,9 +16,7 @@ import numpy as np
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.types import QUARANTINE_AFTER, Array, Border, Problem
-
-LONGEST_REPLAY = 200_000  # actions kept of a running episode; longer ones can only be restored by a snapshot
+from rollmill.types import LONGEST_REPLAY, QUARANTINE_AFTER, Array, Border, Problem
 
 # The actions of each running episode in pieces, one per unroll: joining them is left to the day they are needed.
 # None for an episode that is too long to keep.

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = b"ROLLMILL_RUN="  # in the environment of all that a run starts: <pid of its main process>:<start in ticks>
+MARK = b"ROLLMILL_RUN="  # in the environment of all that a run starts: <pid of its main process>:<start in ticks>:…
 PROC = Path("/proc")
 
 
@@ -70,7 +70,8 @@ def _mark(pid: int) -> tuple[int, int] | None:
         return None
     for entry in entries:
         if entry.startswith(MARK):
-            main, _, start = entry.removeprefix(MARK).partition(b":")
+            main, _, rest = entry.removeprefix(MARK).partition(b":")
+            start, _, _ = rest.partition(b":")
             return (int(main), int(start)) if main.isdigit() and start.isdigit() else None
     return None
 

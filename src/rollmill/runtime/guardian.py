@@ -1,14 +1,15 @@
 """The guardian: a small process that outlives the main one for a moment, to end what that leaves behind.
 
 The nursery ends what workers started, unless it is killed together with the main process. The guardian knows the
-process groups and paths of the run from a pipe; when the pipe ends without a `bye`, it kills the groups, whatever else
-carries the mark of the run in its environment, and removes the paths.
+process groups and paths of the run from a pipe; when the pipe ends without a `bye`, it kills the groups and
+removes the paths; in any case it ends whatever still carries the mark of the run in its environment.
 
 The file is executed as it stands, without site packages (`python -I -S guardian.py`), so it imports little.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import signal
@@ -20,7 +21,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import subprocess
 
-MARK = "ROLLMILL_RUN"  # environment variable of every process that a run starts: <main pid>:<its start, in ticks>
+# Environment variable of every process that a run starts: <main pid>:<its start, in ticks>:<number of the run there>
+MARK = "ROLLMILL_RUN"
 GRACE_SECONDS = 1.2  # a living nursery has to end the workers in order; it takes 1.0 at most
 LOOK_SECONDS = 0.2  # at the main process, in case somebody else holds the pipe open
 
@@ -30,9 +32,12 @@ def start_ticks(pid: int) -> str:
     return _stat(pid)[19] if _stat(pid) else ""
 
 
+_runs = itertools.count()  # of this process, one after the other or side by side
+
+
 def run_mark() -> str:
-    """The value of MARK for what this process starts."""
-    return f"{os.getpid()}:{start_ticks(os.getpid())}"
+    """A value of MARK for a further run of this process."""
+    return f"{os.getpid()}:{start_ticks(os.getpid())}:{next(_runs)}"
 
 
 def is_alive(pid: int) -> bool:
@@ -60,6 +65,7 @@ class Guardian:
     """The main process's end: tell it what there is to end; it is started anew if it dies."""
 
     def __init__(self) -> None:
+        self.mark = run_mark()
         self._process: subprocess.Popen[bytes] | None = None
         self._known: dict[str, None] = {}  # lines that still hold, in order
 
@@ -74,11 +80,11 @@ class Guardian:
 
         self.stop_listening()
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(os.getpid()), run_mark()],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), self.mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # whoever reads what we print must not wait for it
-            env=os.environ | {MARK: run_mark()},
+            env=os.environ | {MARK: self.mark},
             start_new_session=True,  # no Ctrl-C reaches it
             bufsize=0,
         )
@@ -176,6 +182,7 @@ def main() -> None:
     parent, mark = int(sys.argv[1]), sys.argv[2]
     charges = _listen(parent)
     if charges.is_dismissed:
+        _kill_marked(mark)  # what an environment has detached from its worker
         return
     for pid in charges.groups:
         if not any(is_alive(nursery) for nursery in charges.nurseries):

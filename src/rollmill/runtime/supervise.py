@@ -342,7 +342,8 @@ class Supervisor:
     def _new_nursery(self) -> Nursery:
         plan = NurseryPlan(self._life_read, self._reports.write, self._wiring)
         pipes = [lines.write for lines in self._said.values()]
-        nursery = Nursery(plan, [*self._wiring.descriptors, *pipes, *self._vitals.descriptors])
+        inherited = [*self._wiring.descriptors, *pipes, *self._vitals.descriptors]
+        nursery = Nursery(plan, inherited, self._guardian.mark)
         self._poll.register(nursery.ended, select.POLLIN)
         self._guardian.watch_nursery(nursery.pid)
         return nursery
