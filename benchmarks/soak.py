@@ -35,7 +35,17 @@ MOST_GROWTH = 1.0  # percent, of a process's own memory and of all that is resid
 MOST_SHARE = 0.02  # of wall time in checkpoints
 
 MEMORY_HEADER = ("process", "samples", "own MB", "growth", "resident MB", "growth", f"≤ {MOST_GROWTH:g} %")
-CHECKPOINT_HEADER = ("wall s", "checkpoints", "s each", "s in all", "share", "goal", "summary's share", "MB each")
+CHECKPOINT_HEADER = (
+    "wall s",
+    "checkpoints",
+    "made at s",
+    "s each",
+    "s in all",
+    "share",
+    "goal",
+    "summary's share",
+    "MB each",
+)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -142,7 +152,7 @@ def time_checkpoints(seconds: float, results: Path) -> bool:
     load, bystanders = os.getloadavg()[0], Bystanders()
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(load_config(str(ROOT / PONG), ["observe.console=none"]), run=Path(folder) / "run")
-        spent, sizes = train_on_pong(experiment, seconds)
+        at, spent, sizes = train_on_pong(experiment, seconds)
     account, wall = experiment.summary["checkpoints"], experiment.summary["throughput"]["seconds"]
     interval = experiment.config.checkpoint.seconds
     share = sum(spent) / wall
@@ -154,6 +164,7 @@ def time_checkpoints(seconds: float, results: Path) -> bool:
         **describe_run(load, {}),
         "other_cores": bystanders.cores(),
         "wall_seconds": wall,
+        "made_at_seconds": at,
         "checkpoint_seconds": spent,
         "share": share,
         "bytes": sizes,
@@ -162,6 +173,7 @@ def time_checkpoints(seconds: float, results: Path) -> bool:
     row = (
         f"{wall:.1f}",
         str(account["written"]),
+        "; ".join(f"{one:.1f}" for one in at),
         "; ".join(f"{one:.3f}" for one in spent),
         f"{sum(spent):.3f}",
         f"{share:.2%}",
@@ -173,19 +185,20 @@ def time_checkpoints(seconds: float, results: Path) -> bool:
     return bool(share <= MOST_SHARE and account["failed"] == 0)
 
 
-def train_on_pong(experiment: Experiment, seconds: float) -> tuple[list[float], list[int]]:
-    """Seconds that each checkpoint held the training up, and the bytes that each takes on disk."""
-    spent, sizes = [], []
+def train_on_pong(experiment: Experiment, seconds: float) -> tuple[list[float], list[float], list[int]]:
+    """When each checkpoint was made, the seconds that it held the training up, and the bytes that it takes on disk."""
+    at, spent, sizes = [], [], []
     begun = 0.0
     for event in experiment.run():
         if isinstance(event, Checkpointing):
             begun = time.perf_counter()
+            at.append(event.progress.seconds)
         elif isinstance(event, Checkpointed):
             spent.append(time.perf_counter() - begun)
             sizes.append(sum(file.stat().st_size for file in Path(event.path).rglob("*") if file.is_file()))
         elif isinstance(event, Updated) and event.progress.seconds >= seconds:
             experiment.stop()
-    return spent, sizes
+    return at, spent, sizes
 
 
 def publish(record: report.Record, header: Sequence[str], body: list[tuple[str, ...]], results: Path) -> None:

@@ -120,6 +120,7 @@ class Experiment:
         self.folder = self._open_folder()
         with self.folder.locked():
             if self._reopened is not None:
+                self._reopened = self._reopened.renewed()  # nobody else writes from here on
                 trim(self.folder.path, self._reopened.found.content.env_steps)
                 self.folder.weights.unlink(missing_ok=True)  # soon outdated; until then the checkpoint has them
             self.folder.describe(self.config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from types import FrameType
 
@@ -47,7 +47,8 @@ class Interruption:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                with suppress(ValueError, TypeError):  # closed by another thread; a handler that isn't Python's
+                    signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.is_wanted and monotonic() - self._signalled < ONE_SIGNAL_SECONDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,10 @@ class Reopened:
     config: ExperimentConfig  # as it was, with the few changes that a resumed run may have
     checkpoints: Checkpoints
     found: Found  # its newest good checkpoint
+
+    def renewed(self) -> Reopened:
+        """The same, looked up again: another process may have gone on meanwhile."""
+        return replace(self, found=self.checkpoints.newest() or self.found)
 
 
 def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened:

@@ -20,7 +20,6 @@ class Saver:
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self.kept_with_it: Mapping[str, Any] = {}  # facts of the run that a resumed one needs
         self._written, self._failed, self._seconds = 0, 0, 0.0
         self._last: Path | None = None
         self._error: str | None = None
@@ -36,12 +35,11 @@ class Saver:
         """Whether the last checkpoint is of another update."""
         return self._checkpoints.last_update != update
 
-    def save(self, learner: Learner) -> Event:
-        """Make a checkpoint now; what there is to tell about it."""
-        begun = perf_counter()
+    def save(self, learner: Learner, kept_with_it: Mapping[str, Any], begun: float) -> Event:
+        """Make a checkpoint, for which training has waited since `begun`; what there is to tell about it."""
         try:
             content = learner.capture()
-            content = replace(content, state={**content.state, "run": dict(self.kept_with_it)})
+            content = replace(content, state={**content.state, "run": dict(kept_with_it)})
             self._last = self._checkpoints.write(content, self._metrics_of(learner).get(self._checkpoints.config.best))
         except OSError as error:
             self._failed += 1
@@ -53,6 +51,14 @@ class Saver:
             self._seconds += spent
         self._written += 1
         return Checkpointed(learner.progress(), str(self._last), spent)
+
+    def totals(self) -> dict[str, Any]:
+        """The counts so far, for the next process of this run."""
+        return {"written": self._written, "failed": self._failed, "seconds": self._seconds}
+
+    def restore(self, totals: Mapping[str, Any]) -> None:
+        """Count on from what `totals` gave."""
+        self._written, self._failed, self._seconds = totals["written"], totals["failed"], totals["seconds"]
 
     def account(self, wall_seconds: float) -> dict[str, Any]:
         """For the summary: how many, how many failed, where, and what they cost."""

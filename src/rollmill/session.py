@@ -6,10 +6,12 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from rollmill.actors.episodes import UNRESTORED
 from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
+from rollmill.envs.restore_trial import EXACT
 from rollmill.errors import Detected, NoExperience, RollmillError, Stalled, WorkerFailed
 from rollmill.interruption import Interruption
 from rollmill.learners.checkpoint import Checkpoints, Content
@@ -65,6 +67,7 @@ class Session:
         self._resumed: list[dict[str, int]] = []  # where earlier processes left off
         checkpoints = reopened.checkpoints if reopened else Checkpoints(folder.checkpoints, config.checkpoint)
         self._saver = Saver(checkpoints)
+        self._replaced_before: list[dict[str, Any]] = []  # workers, by earlier processes
         self._first_trouble = ""
         self._keeps_blocks = False
         self.summary: dict[str, Any] = {}
@@ -105,8 +108,7 @@ class Session:
                 config.observe.baseline_seconds,
             )
         else:
-            self._baseline, self._resumed = _remembered(reopened.found.content)
-        self._saver.kept_with_it = {"baseline": self._baseline._asdict(), "resumed": self._resumed}
+            self._remember(reopened.found.content)
         title = f"{config.algorithm.name} on {config.env.id}"
         allocator = "allocator: " + ("keeps large blocks" if self._keeps_blocks else "as it is (no mallopt here)")
         plan = (*self._runtime.plan(), allocator, f"resume: {self._grade}")
@@ -130,10 +132,12 @@ class Session:
         progress = learner.progress()
         if failure is not None and not isinstance(failure, WorkerFailed):  # which has told its own
             yield ComponentFailed(progress, "main", str(failure), "".join(traceback.format_exception(failure)))
-        if isinstance(failure, Detected):  # its optimiser is no longer to be trusted
+        if isinstance(failure, Detected):
             dump = write_dump(self._folder.path, failure.evidence, str(failure), progress)
             if dump is not None:
                 yield Said(progress, "run", f"batch and weights are kept in {dump}")
+        if learner.is_torn:
+            learner.take_back()
         elif self._saver.is_behind(learner.updates):
             yield from self._save()
         unsaved = self._save_weights()
@@ -163,13 +167,13 @@ class Session:
 
     def _save(self) -> Iterator[Event]:
         """A checkpoint, once the files beside it have everything up to here: a resumed run finds no gap in them."""
-        progress = self._learner.progress()
+        begun, progress = perf_counter(), self._learner.progress()
         yield Checkpointing(progress)
         if not self._dispatcher.flush(FLUSH_SECONDS):
             yield Said(progress, "checkpoint", "a slow observer: its files may have a gap here", "warning")
         if complaint := self._saver.complaint(self._learner):
             yield Said(progress, "checkpoint", complaint, "warning")
-        yield self._saver.save(self._learner)
+        yield self._saver.save(self._learner, self._kept(), begun)
 
     def _save_weights(self) -> str | None:
         """The weights for use elsewhere; what kept them from being written."""
@@ -194,7 +198,7 @@ class Session:
     def _hear(self, event: Event) -> None:
         """Remember what the end of the run will have to tell."""
         if isinstance(event, Said) and event.level == "warning":
-            if UNRESTORED in event.text:
+            if UNRESTORED in event.text and self._grade == EXACT:
                 self._grade = f"approximate: env.id={self._config.env.id}: {event.text}"
             elif "\n" in event.text and not self._first_trouble:
                 self._first_trouble = event.text
@@ -257,8 +261,28 @@ class Session:
             "run": str(self._folder.path),
         }
 
+    def _kept(self) -> dict[str, Any]:
+        """What the next process of this run must know beside the learner's state."""
+        return {
+            "baseline": self._baseline._asdict(),
+            "resumed": self._resumed,
+            "grade": self._grade,
+            "replaced": self._replaced_workers(),
+            "saving": self._saver.totals(),
+        }
+
+    def _remember(self, content: Content) -> None:
+        """Take over what the last process of this run has left."""
+        kept = content.state["run"]
+        self._baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
+        self._resumed = [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]
+        self._replaced_before = kept["replaced"]
+        self._saver.restore(kept["saving"])
+        if self._grade == EXACT:  # what was lost once doesn't come back
+            self._grade = kept["grade"]
+
     def _replaced_workers(self) -> list[dict[str, Any]]:
-        return [
+        return self._replaced_before + [
             {
                 "place": event.place,
                 "reason": event.reason,
@@ -268,10 +292,3 @@ class Session:
             }
             for event in self._runtime.replacements
         ]
-
-
-def _remembered(content: Content) -> tuple[Scored, list[dict[str, int]]]:
-    """The random baseline and the earlier resumes of a run, from its checkpoint."""
-    kept = content.state["run"]
-    baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
-    return baseline, [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]

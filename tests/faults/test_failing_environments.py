@@ -105,6 +105,13 @@ def test_an_environment_that_goes_on_failing_is_quarantined_and_the_others_go_on
     ]
 
 
+def test_an_environment_that_fails_while_others_finish_stays_out(run):
+    """Episodes have 20 steps: in the last one row 2 fails and the others end."""
+    summary, _ = run("together", {"name": "vpg", "episode_steps": 20}, rows=[2], after=20)
+    assert summary["status"] == "done"
+    assert summary["failures"]["quarantined"] == 1
+
+
 def test_the_batch_goes_without_the_column_of_a_broken_environment(run, tmp_path):
     run("columns", rows=[0, 3], after=1)
     rows = [json.loads(line) for line in (tmp_path / "columns" / "metrics.jsonl").read_text().splitlines()]

@@ -17,7 +17,9 @@ import rollmill
 from rollmill.errors import Detected, Refused
 from rollmill.experiment import Experiment, load_config
 from rollmill.learners.checkpoint import Checkpoints
+from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.observe.events import Checkpointed, Said, Updated
+from rollmill.run_folder import RunFolder
 
 CONFIG = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 2},
@@ -161,6 +163,29 @@ def test_a_nan_leaves_a_dump_that_can_be_looked_at_and_no_new_checkpoint(tmp_pat
     assert "update" in dump.state["message"]
     found = Checkpoints(tmp_path / "run" / "checkpoints", load_config(config).config.checkpoint).newest()
     assert found.content.update < int(folder.name.rpartition("-")[2])
+
+
+def test_half_an_update_is_never_saved(tmp_path, monkeypatch):
+    rollmill.train(CONFIG, run=tmp_path / "whole")
+    whole = Checkpoints.read(tmp_path / "whole" / "checkpoints" / "000000016")
+    step, steps = FlatOptimizer.step, []
+
+    def break_in_the_middle(self, loss):
+        steps.append(loss)
+        if len(steps) == 2 * 16 + 2:  # the second of the two gradient steps of update 17
+            raise RuntimeError("out of order")
+        return step(self, loss)
+
+    monkeypatch.setattr(FlatOptimizer, "step", break_in_the_middle)
+    with pytest.raises(RuntimeError, match="out of order"):
+        rollmill.train(CONFIG, run=tmp_path / "run")
+    monkeypatch.undo()
+    weights = RunFolder.read_weights(tmp_path / "run" / "weights.safetensors")
+    assert all(np.array_equal(weights[name], array) for name, array in whole.arrays["weights"].items())
+    resumed = rollmill.resume(tmp_path / "run")
+    assert resumed.summary["resumed"] == [{"update": 16, "env_steps": 16 * 64}]
+    expected = json.loads((tmp_path / "whole" / "summary.json").read_text())["parameters_sha256"]
+    assert resumed.summary["parameters_sha256"] == expected
 
 
 def test_a_run_folder_deleted_during_the_run_costs_what_was_in_it_and_no_more(tmp_path):

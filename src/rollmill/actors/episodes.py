@@ -107,7 +107,7 @@ class Episodes:
             nested.copy_into(self._final_obs, self.group.obs)
             self._reset(ended)
             if self._whole_episodes:
-                self._active = active & ~ended
+                self._active = self._active & ~ended
         begins = ended
         if over:
             begins = ended | self._end_unroll()
@@ -159,7 +159,7 @@ class Episodes:
             if trouble.is_mended:
                 self._say(f"{trouble.message}; rebuilt and played again up to there", trouble.traceback)
             else:
-                self._spoilt[trouble.index] = True
+                self._spoilt[trouble.index] = self.group.broken[trouble.index]
                 self._say(f"{trouble.message}; it sits out this unroll", trouble.traceback)
         self._active = self._active & ~self._spoilt
 

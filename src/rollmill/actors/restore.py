@@ -18,21 +18,21 @@ def restore_rows(group: EnvGroup, border: Border, seeds: Array, wanted: Array) -
 
     It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
     """
-    restored = _by_snapshot(group, border, wanted)
-    missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
-    if missing.any():
-        group.reset(missing, seeds)
-        restored |= _by_replay(group, border, missing)
-    return restored & ~group.broken
-
-
-def _by_snapshot(group: EnvGroup, border: Border, rows: Array) -> Array:
-    snapshots = [stored_snapshot(border.snapshot[k]) if rows[k] else b"" for k in range(group.size)]
+    snapshots = [
+        stored_snapshot(row) if is_wanted else b"" for row, is_wanted in zip(border.snapshot, wanted, strict=True)
+    ]
+    has_snapshot = np.array([bool(snapshot) for snapshot in snapshots])
     for k, snapshot in enumerate(snapshots):
         if snapshot:
             with suppress(ValueError):  # then the row doesn't show what it should, and the episode will be replayed
                 group.restore(k, snapshot)
-    return np.array([bool(snapshot) for snapshot in snapshots]) & _same_rows(group.obs, border.obs)
+    restored = has_snapshot & _same_rows(group.obs, border.obs)
+    missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
+    if missing.any():
+        if (missing & has_snapshot).any():
+            group.reset(missing & has_snapshot, seeds)
+        restored |= _by_replay(group, border, missing)
+    return restored & ~group.broken
 
 
 def _by_replay(group: EnvGroup, border: Border, rows: Array) -> Array:

@@ -267,7 +267,7 @@ class PPOUpdate:
         order = torch.from_numpy(rng.permutation(samples)).to(whole.action.device)
 
         def cut(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return _pick(field, order).unsqueeze(0).chunk(max(samples // self._config.minibatch, 1), 1)
+            return _pick(field, order).unsqueeze(0).tensor_split(max(samples // self._config.minibatch, 1), 1)
 
         obs, resets, actions = nested.map_leaves(cut, whole.obs), cut(whole.reset), cut(whole.action)
         olds = zip(*map(cut, whole.old), strict=True)
@@ -278,7 +278,7 @@ class PPOUpdate:
         """With memory, whole columns are shuffled and the state each began with goes along."""
         steps, columns = whole.reset.shape
         order = torch.from_numpy(rng.permutation(columns))
-        for chosen in order.chunk(max(steps * columns // self._config.minibatch, 1)):
+        for chosen in order.tensor_split(max(steps * columns // self._config.minibatch, 1)):
             yield Minibatch(
                 nested.index(whole.obs, (slice(None), chosen)),
                 nested.index(whole.state, chosen),

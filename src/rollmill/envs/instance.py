@@ -51,7 +51,7 @@ class Instance:
     def rebuild(self) -> None:
         """A new environment in the place of the old one, whose failure to close is of no interest any more."""
         with suppress(Exception):
-            self.env.close()
+            self.close()
         try:
             self.env = self._construct()
         except Exception as error:

@@ -18,9 +18,30 @@ from rollmill import nested
 from rollmill.nested import Nested
 from rollmill.types import LONGEST_REPLAY, QUARANTINE_AFTER, Array, Border, Problem
 
-# The actions of each running episode in pieces, one per unroll: joining them is left to the day they are needed.
-# None for an episode that is too long to keep.
-Trail = list[list[Array] | None]
+
+class Trail:
+    """The actions of one running episode in pieces, one per unroll: joining them waits for the day they are needed."""
+
+    def __init__(self, actions: Array | None) -> None:
+        self._pieces = [] if actions is None else [actions]
+        self._length = 0 if actions is None else len(actions)
+        self._is_lost = actions is None  # too long to keep
+
+    def extend(self, actions: Array) -> None:
+        """The episode goes on."""
+        self._length += len(actions)
+        if self._is_lost or self._length > LONGEST_REPLAY:
+            self._is_lost = True
+            self._pieces.clear()
+        else:
+            self._pieces.append(actions)
+
+    def joined(self, further: Array) -> Array | None:
+        """The whole episode with what follows; None if it is too long."""
+        if self._is_lost or self._length + len(further) > LONGEST_REPLAY:
+            return None
+        return np.concatenate([*self._pieces, further])
+
 
 _ROWS = ("reset", "episode", "episode_return", "episode_length", "failures", "snapshot")
 
@@ -30,27 +51,40 @@ class Journal:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._known: dict[int, tuple[Border, Trail]] = {}
+        self._borders: dict[int, Border] = {}  # without their actions, which are in the trails
+        self._trails: dict[int, dict[int, Trail]] = {}  # by actor and environment
 
     def advance(self, actor: int, unroll: Mapping[str, Nested]) -> None:
         """Take note of an unroll that has been consumed."""
-        self._known[actor] = _behind(unroll), _extended(self._trail(actor), unroll)
+        trails = self._trails.setdefault(actor, {})
+        for k, (is_new, actions) in enumerate(_last_actions(unroll)):
+            if is_new or k not in trails:
+                trails[k] = Trail(actions.copy())
+            else:
+                trails[k].extend(actions.copy())
+        self._borders[actor] = _behind(unroll)
 
     def borders(self, ahead: Mapping[int, Mapping[str, Nested]]) -> dict[int, Border]:
         """Where each actor stands, behind the unrolls `ahead` where there is one that is not consumed yet."""
-        known = dict(self._known)
-        for actor, unroll in ahead.items():
-            known[actor] = _behind(unroll), _extended(self._trail(actor), unroll)
-        nothing = self._problem.action.lead(0).zeros()
-        return {
-            actor: replace(border, actions=tuple(p if p is None else np.concatenate([nothing, *p]) for p in trail))
-            for actor, (border, trail) in sorted(known.items())
-        }
+        found = {}
+        for actor in sorted(self._borders.keys() | ahead.keys()):
+            trails = self._trails.get(actor, {})
+            if actor in ahead:
+                border, last = _behind(ahead[actor]), _last_actions(ahead[actor])
+            else:
+                border = self._borders[actor]
+                last = [(False, self._problem.action.lead(0).zeros())] * len(border.reset)
+            actions = tuple(
+                further if is_new or k not in trails else trails[k].joined(further)
+                for k, (is_new, further) in enumerate(last)
+            )
+            found[actor] = replace(border, actions=actions)
+        return found
 
     @property
     def quarantined(self) -> int:
         """Environments whose last unrolls were all spoilt."""
-        return sum(int((border.failures >= QUARANTINE_AFTER).sum()) for border, _ in self._known.values())
+        return sum(int((border.failures >= QUARANTINE_AFTER).sum()) for border in self._borders.values())
 
     def arrays(self) -> dict[str, Array]:
         """Everything as named arrays, for a checkpoint; leaves are numbered, for their keys may hold anything."""
@@ -68,13 +102,11 @@ class Journal:
 
     def restore(self, named: Mapping[str, Array]) -> None:
         """Take back what `arrays` gave."""
-        self._known = {
-            actor: (border, [None if actions is None else [actions] for actions in border.actions])
-            for actor, border in borders_from(named, self._problem).items()
+        self._borders = borders_from(named, self._problem)
+        self._trails = {
+            actor: {k: Trail(actions) for k, actions in enumerate(border.actions)}
+            for actor, border in self._borders.items()
         }
-
-    def _trail(self, actor: int) -> Trail | None:
-        return self._known[actor][1] if actor in self._known else None
 
 
 def borders_from(named: Mapping[str, Array], problem: Problem) -> dict[int, Border]:
@@ -118,21 +150,11 @@ def _behind(unroll: Mapping[str, Nested]) -> Border:
     )
 
 
-def _extended(trail: Trail | None, unroll: Mapping[str, Nested]) -> Trail:
-    """The actions of every running episode behind an unroll; None for one that is too long to keep."""
+def _last_actions(unroll: Mapping[str, Nested]) -> list[tuple[bool, Array]]:
+    """For each environment, whether its running episode began in the unroll, and the actions of it that are there."""
     length = int(unroll["length"])
     actions, begins = unroll["action"][:length], unroll["reset"][1 : length + 1]
-    begun = begins.any(0)
-    extended: Trail = []
-    for k in range(actions.shape[1]):
-        before = None if trail is None else trail[k]
-        if begun[k] or unroll["broken"][k]:
-            first = length - int(begins[::-1, k].argmax())  # behind the last row after which an episode began
-            extended.append([actions[first:, k].copy()])
-        elif trail is not None and before is None:
-            extended.append(None)
-        else:
-            pieces = [*(before or []), actions[:, k].copy()]
-            is_short = sum(map(len, pieces)) <= LONGEST_REPLAY
-            extended.append(pieces if is_short else None)
-    return extended
+    is_new = begins.any(0) | unroll["broken"]
+    # behind the last row after which an episode began; behind all of them where none did
+    first = np.where(is_new, length - begins[::-1].argmax(0), 0)
+    return [(bool(new), actions[start:, k]) for k, (new, start) in enumerate(zip(is_new, first, strict=True))]

@@ -70,6 +70,7 @@ class Learner:
         self._tickets = [ports[f"tickets.{i}"] for i in range(store.actors)]
         self._sequence = 0  # of the tickets that are out; also the version of the weights they name
         self._has_begun = False
+        self.is_torn = False  # in the middle of an update that was not finished: not to be captured
         self._env_steps = 0
         self._scores = Scores()
         self._troubles = 0
@@ -129,7 +130,6 @@ class Learner:
     def capture(self) -> Content:
         """Everything that training depends on, as it is between two updates; views, to be written at once."""
         state = {
-            "env_steps": self._env_steps,
             "seconds": self.progress().seconds,
             "scores": self._scores.state(),
             "spent": self._stopwatch.state(),
@@ -141,6 +141,10 @@ class Learner:
             "actors": self._journal.arrays(),
         }
         return Content(arrays, state, self._sequence, self._env_steps)
+
+    def take_back(self) -> None:
+        """After half an update: the weights as they were published before it."""
+        WeightsLoader(self.network).load(self._weights, self._sequence)
 
     def restore(self, content: Content) -> None:
         """Go on from what `capture` gave; before the first work()."""
@@ -193,10 +197,11 @@ class Learner:
         context = UpdateContext(
             generator(self._root_seed, "minibatch", self._sequence), min(self._env_steps / self._target_steps, 1.0)
         )
+        self.is_torn = True  # until the update is whole; whatever is raised meanwhile leaves half of one
         with lent_generator(integer_seed(self._root_seed, "update", self._sequence)):
             report = self._update_rule(batch, context)
         self._refuse_nonfinite_update(report, parts)
-        # Only now, so that whatever is raised above leaves the learner between two updates.
+        self.is_torn = False
         for actor, unroll in self.store.held().items():
             self._journal.advance(actor, unroll)
             self._troubles += int(unroll["troubles"].sum())
@@ -219,7 +224,6 @@ class Learner:
             if norms is not None and not norms.isfinite().all():
                 when = f" (from gradient step {int(norms.isfinite().logical_not().nonzero()[0])} of {len(norms)} on)"
             evidence = {"weights_after": {key: array.copy() for key, array in weights_of(self.network).items()}}
-            WeightsLoader(self.network).load(self._weights, self._sequence)  # the last good ones are kept
             raise Detected(
                 f"update {self._sequence + 1}: {name} is {value}{when}; "
                 "lower algorithm.learning_rate or look at the rewards",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Environment variable of every process that a run starts: <main pid>:<its start, in ticks>:<number of the run there>
 MARK = "ROLLMILL_RUN"
 GRACE_SECONDS = 1.2  # a living nursery has to end the workers in order; it takes 1.0 at most
+CLOSE_SECONDS = 3.0  # that it has to go when it is dismissed
 LOOK_SECONDS = 0.2  # at the main process, in case somebody else holds the pipe open
 
 
@@ -128,10 +129,16 @@ class Guardian:
 
     def stop_listening(self) -> None:
         """Let go of a guardian that is dead or dismissed."""
+        import subprocess
+
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait()
+            try:
+                self._process.wait(timeout=CLOSE_SECONDS)
+            except subprocess.TimeoutExpired:  # somebody has stopped it
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def _add(self, line: str) -> None:

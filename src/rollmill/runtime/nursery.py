@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rollmill.runtime.wiring import SharedWiring
     from rollmill.runtime.worker import WorkerPlan
 
+SEND_SECONDS = 30.0  # that the nursery has to take a message; it reads when its imports are done
 GRACE_SECONDS = 1.0  # for closing environments at the end, before the hard way
 
 _LENGTH = struct.Struct("=Q")
@@ -105,9 +106,14 @@ class Nursery:
         assert self._process.stdin is not None
         data = pickle.dumps(message)
         left = memoryview(_LENGTH.pack(len(data)) + data)
+        poll = select.poll()
+        poll.register(self._process.stdin, select.POLLOUT)
         with suppress(BrokenPipeError):  # it is dead, which is noticed elsewhere
             while left:
-                left = left[self._process.stdin.write(left) :]
+                if not poll.poll(SEND_SECONDS * 1000):  # it is stopped or stuck, and so would be the learner
+                    kill_group(self.pid)
+                    return
+                left = left[self._process.stdin.write(left[: select.PIPE_BUF]) :]
 
 
 def main() -> None:

@@ -71,10 +71,10 @@ class SerialRuntime:
 
     def close(self) -> None:
         """Close every component; one that fails to close keeps no other from it."""
-        for _, component in self._components:
+        while self._components:
+            _, component = self._components.pop()  # taken out first: who hangs in it is not asked again
             with suppress(Exception):
                 component.close()
-        self._components.clear()
 
 
 def heard(component: Component, progress: Progress) -> Iterator[Event]:

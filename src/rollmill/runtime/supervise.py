@@ -440,7 +440,10 @@ def _teams(graph: Graph, places: tuple[str, ...], config: RuntimeConfig) -> Iter
 
 def how_it_ended(code: int) -> str:
     """An exit code in words."""
-    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended by itself with exit code {code}"
+    if code >= 0:
+        return f"ended by itself with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
+    return f"killed by {names.get(-code, f'signal {-code}')}"
 
 
 def _resident_bytes(pid: int) -> int:

@@ -89,10 +89,10 @@ class RolloutStore(_TicketOrderedStore):
     """Joins the unrolls along the batch axis to tensors [T, B, …]."""
 
     def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
-        batch = self._join(unrolls)
+        batch = self._join(unrolls, owners)
         return Sampled(tickets, batch, [batch], [[owner for unroll in owners for owner in unroll]])
 
-    def _join(self, unrolls: list[dict[str, Nested]]) -> dict[str, Nested]:
+    def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
         for field, first in unrolls[0].items():
             if field in BATCH_AXIS:
@@ -105,15 +105,15 @@ class RolloutStore(_TicketOrderedStore):
         ended = joined["terminated"] | joined["truncated"]
         for field in ("final_obs", "final_state"):
             parts = [unroll[field] for unroll in unrolls]
-            joined[field] = nested.map_leaves(lambda *leaves: self._sparse(leaves, ended), parts[0], *parts[1:])
+            joined[field] = nested.map_leaves(lambda *leaves: self._sparse(leaves, owners, ended), parts[0], *parts[1:])
         return joined
 
     def _tensor(self, parts: tuple[Any, ...], axis: int) -> torch.Tensor:
         return torch.cat([torch.from_numpy(part) for part in parts], axis).to(self._device)
 
-    def _sparse(self, parts: tuple[Any, ...], ended: torch.Tensor) -> torch.Tensor:
+    def _sparse(self, parts: tuple[Any, ...], owners: list[list[Owner]], ended: torch.Tensor) -> torch.Tensor:
         """The rows at which an episode ended, in row-major order of [T, B]."""
-        columns = [part[:, k] for part in parts for k in range(part.shape[1])]
+        columns = [part[:, owner.environment] for part, whose in zip(parts, owners, strict=True) for owner in whose]
         rows = [columns[b][t] for t, b in ended.nonzero().tolist()]
         joined = np.stack(rows) if rows else columns[0][:0]
         return torch.from_numpy(joined).to(self._device)
@@ -144,8 +144,11 @@ def _without_broken(unroll: dict[str, Nested]) -> dict[str, Nested]:
         return unroll
     good = ~unroll["broken"]
     kept = {"length": unroll["length"]}
-    for field, axis in {**BATCH_AXIS, "final_obs": 1, "final_state": 1}.items():
+    for field, axis in BATCH_AXIS.items():
         kept[field] = nested.map_leaves(lambda leaf, axis=axis: np.compress(good, leaf, axis), unroll[field])
+    # by column and not compressed, which would touch all their untouched memory
+    for field in ("final_obs", "final_state"):
+        kept[field] = unroll[field]
     return kept
 
 
