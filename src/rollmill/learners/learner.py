@@ -224,6 +224,7 @@ class Learner:
             if norms is not None and not norms.isfinite().all():
                 when = f" (from gradient step {int(norms.isfinite().logical_not().nonzero()[0])} of {len(norms)} on)"
             evidence = {"weights_after": {key: array.copy() for key, array in weights_of(self.network).items()}}
+            self.take_back()
             raise Detected(
                 f"update {self._sequence + 1}: {name} is {value}{when}; "
                 "lower algorithm.learning_rate or look at the rewards",
