@@ -68,7 +68,7 @@ class Session:
         checkpoints = reopened.checkpoints if reopened else Checkpoints(folder.checkpoints, config.checkpoint)
         self._saver = Saver(checkpoints)
         self._replaced_before: list[dict[str, Any]] = []  # workers, by earlier processes
-        self._first_trouble = ""
+        self._first_trouble: Said | None = None
         self._keeps_blocks = False
         self.summary: dict[str, Any] = {}
 
@@ -198,16 +198,15 @@ class Session:
     def _hear(self, event: Event) -> None:
         """Remember what the end of the run will have to tell."""
         if isinstance(event, Said) and event.level == "warning":
-            if UNRESTORED in event.text and self._grade == EXACT:
+            if event.topic == UNRESTORED and self._grade == EXACT:
                 self._grade = f"approximate: env.id={self._config.env.id}: {event.text}"
-            elif "\n" in event.text and not self._first_trouble:
-                self._first_trouble = event.text
+            elif event.traceback and self._first_trouble is None:
+                self._first_trouble = event
 
     def _explained(self, error: Exception) -> Exception:
         """The error as the user should see it: with the first thing that went wrong in an environment on top."""
-        if isinstance(error, NoExperience) and self._first_trouble:
-            first, _, trace = self._first_trouble.partition("\n")
-            return WorkerFailed(f"{error}: {first}", trace)
+        if isinstance(error, NoExperience) and self._first_trouble is not None:
+            return WorkerFailed(f"{error}: {self._first_trouble.text}", self._first_trouble.traceback)
         return error
 
     def _verdict(self, failure: Exception | None) -> tuple[str, str]:

@@ -76,7 +76,7 @@ def run(tmp_path):
             if is_broken and event.progress.updates >= 2:
                 fuse.touch()
             if isinstance(event, Said) and event.level == "warning":
-                said.append(event.text)
+                said.append(event)
         return experiment.summary, said
 
     return start
@@ -87,10 +87,10 @@ def test_a_passing_failure_is_mended_and_changes_no_bit(run, tmp_path):
     mended, said = run("mended", rows=[1], after=5, once=str(tmp_path / "once"))
     assert mended["parameters_sha256"] == sound["parameters_sha256"]
     assert mended["failures"] == {"workers": [], "environments": 1, "quarantined": 0}
-    (line,) = [text.splitlines()[0] for text in said]
-    assert "environment 1 raised in step(): RuntimeError: the simulator is out of order" in line
-    assert line.endswith("; rebuilt and played again up to there")
-    assert 'raise RuntimeError("the simulator' in said[0], "the traceback goes into the log"
+    (event,) = said
+    assert "environment 1 raised in step(): RuntimeError: the simulator is out of order" in event.text
+    assert event.text.endswith("; rebuilt and played again up to there")
+    assert 'raise RuntimeError("the simulator' in event.traceback
 
 
 @pytest.mark.parametrize("algorithm", [None, {"name": "vpg", "episode_steps": 20}], ids=["ppo", "vpg"])
@@ -100,7 +100,7 @@ def test_an_environment_that_goes_on_failing_is_quarantined_and_the_others_go_on
     assert summary["env_steps"] >= 64 * 12
     assert summary["failures"]["quarantined"] == 1
     assert summary["failures"]["environments"] >= 3
-    assert [text for text in said if "quarantined" in text] == [
+    assert [event.text for event in said if "quarantined" in event.text] == [
         "environment 2 is quarantined: it spoilt 3 unrolls in a row"
     ]
 

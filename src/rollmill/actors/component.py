@@ -14,8 +14,9 @@ class Notice(NamedTuple):
 
     component: str
     text: str
-    traceback: str = ""
     level: str = "warning"
+    traceback: str = ""
+    topic: str = ""  # what programs go by, while people read the text
 
 
 class Component(Protocol):

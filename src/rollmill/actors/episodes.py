@@ -16,7 +16,7 @@ from rollmill.nested import Nested
 from rollmill.seeding import episode_seed
 from rollmill.types import QUARANTINE_AFTER, Array, AssemblerSpec, Border, Outcome, Standing
 
-UNRESTORED = "could not be restored"
+UNRESTORED = "unrestored"  # topic of a notice: a running episode is lost
 
 
 class Episodes:
@@ -81,7 +81,8 @@ class Episodes:
         lost = ~restored & ~self._spoilt
         if lost.any():
             which = ", ".join(str(k) for k in np.flatnonzero(lost))
-            self._say(f"the running episodes of environments {which} {UNRESTORED}; the next ones begin")
+            text = f"the running episodes of environments {which} could not be restored; the next ones begin"
+            self.notices.append(Notice(self.owner, text, topic=UNRESTORED))
             self._reset(lost)
         self._active = self._playing()
         return self.group.obs, border.reset | lost
@@ -164,7 +165,7 @@ class Episodes:
         self._active = self._active & ~self._spoilt
 
     def _say(self, text: str, traceback: str = "") -> None:
-        self.notices.append(Notice(self.owner, text, traceback))
+        self.notices.append(Notice(self.owner, text, traceback=traceback))
 
     def _shaped(self, reward: Array) -> Array:
         if self._scale != 1.0:

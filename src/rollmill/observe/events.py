@@ -95,6 +95,8 @@ class Said(Event):
     component: str
     text: str
     level: str = "info"
+    traceback: str = ""  # for the log
+    topic: str = ""  # what programs go by, while people read the text
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class LogObserver:
     def receive(self, event: Event) -> None:
         """Write the lines that an event is worth."""
         if isinstance(event, Said):
-            self._write(event.component, event.level, event.text)
+            self._write(event.component, event.level, f"{event.text}\n{event.traceback}")
         elif isinstance(event, ComponentFailed):
             self._write(event.component, "error", f"{event.message}\n{event.traceback}")
         elif isinstance(event, RunStarted):

@@ -81,5 +81,4 @@ def heard(component: Component, progress: Progress) -> Iterator[Event]:
     """What the component wants people to hear of."""
     while component.notices:
         notice = component.notices.popleft()
-        text = f"{notice.text}\n{notice.traceback}".rstrip()
-        yield Said(progress, notice.component, text, notice.level)
+        yield Said(progress, *notice)

@@ -22,6 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from rollmill.actors.component import Notice
 from rollmill.errors import WorkerFailed
 from rollmill.learners.learner import Learner
 from rollmill.observe.events import ComponentFailed, Event, Said, WorkerReplaced
@@ -184,8 +185,8 @@ class Supervisor:
         elif kind == "said":
             yield Said(self._learner.progress(), message["component"], message["text"])
         elif kind == "notice":
-            text = f"{message['text']}\n{message['traceback']}".rstrip()
-            yield Said(self._learner.progress(), message["component"], text, message["level"])
+            notice = Notice(**{field: message[field] for field in Notice._fields})
+            yield Said(self._learner.progress(), *notice)
         else:
             self._blame(place, message["component"], message["message"], message["traceback"])
 
