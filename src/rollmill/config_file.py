@@ -55,7 +55,12 @@ def build(values: Mapping[str, Any], overrides: Overrides, schema: type[C]) -> L
 
 def describe(loaded: Loaded[C]) -> list[Row]:
     """Every value of the config with its origin, in the order of the schema."""
-    return [Row(dotted(key), value, loaded.origins[dotted(key)]) for key, value in _leaves(_tree(loaded.config), ())]
+    return [Row(key, value, loaded.origins[key]) for key, value in flattened(loaded.config).items()]
+
+
+def flattened(config: Config) -> dict[str, Any]:
+    """Every value of the config by its dotted key, as JSON has it."""
+    return {dotted(key): value for key, value in _leaves(_tree(config), ())}
 
 
 def dump(config: Config) -> str:

@@ -47,6 +47,10 @@ class Detected(RollmillError):
         self.evidence = evidence or {}
 
 
+class SignalExit(SystemExit):
+    """The end that a second signal asks for: through all code, an environment's too."""
+
+
 def exit_code_of(number: int) -> int:
     """The exit code after a signal; SIGUSR1, with which schedulers warn, counts as SIGTERM."""
     return 128 + (signal.SIGTERM if number == signal.SIGUSR1 else number)

@@ -121,8 +121,7 @@ class Experiment:
         with self.folder.locked():
             if self._reopened is not None:
                 self._reopened = self._reopened.renewed()  # nobody else writes from here on
-                trim(self.folder.path, self._reopened.found.content.env_steps)
-                self.folder.weights.unlink(missing_ok=True)  # soon outdated; until then the checkpoint has them
+                self._make_room(self._reopened)
             self.folder.describe(self.config)
             if self.config.runtime.kind == "serial":
                 runtime: SerialRuntime | ProcessRuntime = SerialRuntime(graph, self.config.runtime)
@@ -156,6 +155,14 @@ class Experiment:
                     raise
                 finally:
                     runtime.close()
+
+    def _make_room(self, reopened: Reopened) -> None:
+        """Take back what was written after the checkpoint."""
+        try:
+            trim(self.folder.path, reopened.found.content.env_steps)
+            self.folder.weights.unlink(missing_ok=True)  # soon outdated; until then the checkpoint has them
+        except OSError as error:
+            raise Refused(f"{self.folder.path} can't be written to: {error.strerror}; make it writable") from error
 
     def _open_folder(self) -> RunFolder:
         if self._reopened is not None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic
 from types import FrameType
 
-from rollmill.errors import exit_code_of
+from rollmill.errors import SignalExit, exit_code_of
 
 ONE_SIGNAL_SECONDS = 0.3  # two signals within this time are one
 
@@ -22,6 +22,9 @@ class Interruption:
         self.signal = 0  # 0: none, it was asked for by a call
         self.on_request: Callable[[], None] = lambda: None  # told once, when the wish is there
         self._signalled = 0.0
+        # What was started with nohup is not to hear the terminal go; asked now, before environments change anything.
+        wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP]
+        self._heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
 
     def request(self) -> None:
         """End the run soon."""
@@ -39,10 +42,7 @@ class Interruption:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP]
-        # what was started with nohup is not to hear the terminal go
-        heard = [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._handle) for number in heard}
+        before = {number: signal.signal(number, self._handle) for number in self._heard}
         try:
             yield
         finally:
@@ -54,6 +54,6 @@ class Interruption:
         if self.is_wanted and monotonic() - self._signalled < ONE_SIGNAL_SECONDS:
             return  # the same wish, sent twice: by a terminal and a scheduler, say
         if self.is_wanted:
-            raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(exit_code_of(number))
+            raise KeyboardInterrupt if number == signal.SIGINT else SignalExit(exit_code_of(number))
         self.signal, self._signalled = number, monotonic()
         self.request()

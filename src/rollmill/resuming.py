@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rollmill.config import shown
+from rollmill.config_file import flattened
 from rollmill.errors import Refused
 from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints, Found
 from rollmill.learners.checkpoint_files import MANIFEST
@@ -28,7 +30,9 @@ class Reopened:
 
     def renewed(self) -> Reopened:
         """The same, looked up again: another process may have gone on meanwhile."""
-        return replace(self, found=self.checkpoints.newest() or self.found)
+        found = self.checkpoints.newest() or self.found
+        _refuse_complete(self.path, self.config, found)
+        return replace(self, found=found)
 
 
 def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened:
@@ -49,12 +53,33 @@ def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened
         damaged = "; ".join(checkpoints.complaints)
         why = f"no good checkpoint ({damaged})" if damaged else "no checkpoint"
         raise Refused(f"{path} has {why}, so it can't be resumed; start it anew with --overwrite")
+    _refuse_complete(path, config, found)
+    _refuse_another_config(path, config, found)
+    return Reopened(path, config, checkpoints, found)
+
+
+def identity(config: ExperimentConfig) -> dict[str, Any]:
+    """All settings that make a run the run it is, by dotted name."""
+    return {k: v for k, v in flattened(config).items() if not k.startswith((*MAY_CHANGE, "checkpoint."))}
+
+
+def _refuse_complete(path: Path, config: ExperimentConfig, found: Found) -> None:
     if found.content.env_steps >= config.train.steps:
         raise Refused(
             f"{path} has made all its steps ({found.content.env_steps} of {config.train.steps}); "
             f"raise train.steps to go on: train.steps={2 * config.train.steps}"
         )
-    return Reopened(path, config, checkpoints, found)
+
+
+def _refuse_another_config(path: Path, config: ExperimentConfig, found: Found) -> None:
+    """A config that was edited, or a checkpoint that was copied here: going on would be neither run."""
+    before, now = found.content.state.get("run", {}).get("config"), identity(config)
+    for key in sorted(now.keys() | before.keys()) if before is not None else ():
+        if before.get(key) != now.get(key):
+            raise Refused(
+                f"{path}: {key} is {shown(now.get(key))} in config.yaml but {shown(before.get(key))} in {found.path}; "
+                "put it back, or begin another run with these weights (--from)"
+            )
 
 
 def weights_at(path: Path) -> dict[str, Array]:

@@ -50,7 +50,8 @@ class RunFolder:
             if not (path / MARK).is_file():
                 raise Refused(f"--run {path} is no run folder (it has no {MARK}), so it is not overwritten; remove it")
             _refuse_living(path)
-            shutil.rmtree(path)
+            with cls(path).locked():  # also one that is only just starting
+                shutil.rmtree(path)
         try:
             path.mkdir(parents=True)
         except OSError as error:
@@ -95,12 +96,15 @@ class RunFolder:
             raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
 
     def _describe(self, config: Config) -> None:
-        self.logs.mkdir(exist_ok=True)
-        write_atomically(self.path / "config.yaml", dump(config).encode())
-        facts = {
+        facts: dict[str, Any] = {
             "pid": os.getpid(),
             "host": platform.node(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
+        write_atomically(self.path / MARK, json.dumps(facts).encode())  # at once: then it is known for a run
+        self.logs.mkdir(exist_ok=True)
+        write_atomically(self.path / "config.yaml", dump(config).encode())
+        facts |= {
             "python": platform.python_version(),
             "platform": platform.platform(),
             "cores": os.cpu_count(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,7 @@ def write_dump(run: Path, evidence: Mapping[str, Mapping[str, Any]], message: st
     path = run / "dumps" / f"update-{progress.updates + 1:09d}"
     try:
         path.parent.mkdir(exist_ok=True)
+        shutil.rmtree(path, ignore_errors=True)  # of an earlier try
         write_files(path, Content(evidence, {"message": message}, progress.updates, progress.env_steps), None)
     except OSError:
         return None

@@ -30,7 +30,7 @@ from rollmill.observe.events import (
     Updated,
 )
 from rollmill.pulse import watchdog
-from rollmill.resuming import Reopened
+from rollmill.resuming import Reopened, identity
 from rollmill.run_folder import RunFolder
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.process import tune_allocator
@@ -147,11 +147,17 @@ class Session:
         except Stalled as stalled:
             yield Said(progress, "run", str(stalled), "warning")
         status, reason = self._verdict(failure)
+        cut_short: BaseException | None = None
         if status == "done":
-            yield from self._play_greedily()
+            try:
+                yield from self._play_greedily()
+            except (KeyboardInterrupt, SystemExit) as second_signal:  # the summary is worth its moment
+                cut_short = second_signal
         self._dispatcher.flush(FLUSH_SECONDS)  # so that what was lost is known
         self.summary = self._summarise(progress, status, reason)
         yield Stopped(progress, status, reason, self.summary)
+        if cut_short is not None:
+            raise cut_short
         if failure is not None:
             raise failure
         if unsaved is not None:
@@ -189,7 +195,12 @@ class Session:
         try:
             with self._watchdog():
                 self._greedy = play_greedily(
-                    make, config.env, config.seed, observe.final_episodes, observe.final_seconds
+                    make,
+                    config.env,
+                    config.seed,
+                    observe.final_episodes,
+                    observe.final_seconds,
+                    lambda: self._interruption.is_wanted,
                 )
         except RollmillError as error:  # the training is done all the same
             text = f"the finished policy could not be played: {error}"
@@ -263,6 +274,7 @@ class Session:
     def _kept(self) -> dict[str, Any]:
         """What the next process of this run must know beside the learner's state."""
         return {
+            "config": identity(self._config),
             "baseline": self._baseline._asdict(),
             "resumed": self._resumed,
             "grade": self._grade,
@@ -272,7 +284,7 @@ class Session:
 
     def _remember(self, content: Content) -> None:
         """Take over what the last process of this run has left."""
-        kept = content.state["run"]
+        kept = {**self._kept(), **content.state.get("run", {})}
         self._baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
         self._resumed = [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]
         self._replaced_before = kept["replaced"]

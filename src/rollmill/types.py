@@ -97,7 +97,7 @@ class Problem:
     observation: Nested  # of ArraySpec, one environment
     action: ArraySpec
     state: Nested  # of ArraySpec, recurrent state of one environment; {} without memory
-    snapshot_size: int = 0  # bytes of one environment's snapshot at most; 0: the group has none
+    snapshot_row: int = 0  # bytes of a row that holds one environment's snapshot; 0: the group has none
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Standing(NamedTuple):
 def standing_spec(problem: Problem, size: int) -> dict[str, ArraySpec]:
     """The layout of a `Standing` of K = `size` environments."""
     counts = dict.fromkeys(("episode", "failures", "troubles"), ArraySpec((size,), "int64"))
-    snapshot = ArraySpec((size, problem.snapshot_size), "uint8")
+    snapshot = ArraySpec((size, problem.snapshot_row), "uint8")
     return {**counts, "broken": ArraySpec((size,), "bool"), "snapshot": snapshot}
 
 

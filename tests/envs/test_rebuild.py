@@ -10,6 +10,7 @@ from rollmill.envs import instance
 from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.preprocessing import StackedGroup
+from rollmill.errors import SignalExit
 
 SIZE = 3
 EVERYONE = np.ones(SIZE, bool)
@@ -56,7 +57,7 @@ class Fragile(gym.Env):
         how, _, what = fault.read_text().partition(" ")
         if how == "once":
             fault.unlink()
-        return eval(what, {"np": np, "env": self, "boom": boom})
+        return eval(what, {"np": np, "env": self, "boom": boom, "SignalExit": SignalExit})
 
     def close(self):
         self.closed = True
@@ -293,7 +294,7 @@ def test_an_episode_too_long_to_be_played_again_breaks_the_row(fragile, monkeypa
     assert fragile.group.troubles[2].is_mended
 
 
-@pytest.mark.parametrize("error", ["KeyboardInterrupt()", "SystemExit(3)"])
+@pytest.mark.parametrize("error", ["KeyboardInterrupt()", "SignalExit(3)"])
 def test_what_ends_the_process_is_no_failure(fragile, error):
     fragile.reset()
     fragile.plan("step", 1, f"once boom({error})")

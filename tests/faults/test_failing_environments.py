@@ -130,6 +130,63 @@ def test_when_every_environment_fails_the_run_ends_with_the_first_traceback(run,
     assert summary["status"] == "failed"
 
 
+LIAR = """
+import gymnasium as gym
+import numpy as np
+
+
+class Liar(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.t = float(self.np_random.uniform(-1, 1)), 0
+        return self.shown(), {}
+
+    def shown(self):
+        return np.array([np.sin(self.x)], np.float32)
+
+    def step(self, action):
+        self.t += 1
+        self.x += 0.1 * (1 if action else -1)
+        return self.shown(), float(self.shown()[0]), False, self.t >= 200, {}
+
+    def snapshot(self):
+        return np.array([self.x, self.t], np.float64).tobytes()
+
+    def restore(self, data):
+        self.x, t = np.frombuffer(data, np.float64).tolist()
+        self.t = int(t)
+        if self.t >= 60:  # later than the trial at start-up looks
+            self.x += 0.5
+"""
+
+
+def test_a_snapshot_that_lies_is_found_out_and_the_episode_replayed(tmp_path):
+    (tmp_path / "liar.py").write_text(LIAR)
+    config = {
+        "env": {"id": f"{tmp_path}/liar.py:Liar", "groups": 1, "group_size": 2},
+        "algorithm": {"name": "ppo", "unroll": 32, "minibatch": 32, "epochs": 1},
+        "train": {"steps": 64 * 6},
+        "observe": {"baseline_episodes": 0, "final_episodes": 0, "console": "none", "curve": False},
+    }
+    whole = rollmill.train(config, run=tmp_path / "whole")
+    part = rollmill.train(config, run=tmp_path / "part", **{"train.steps": 64 * 4})
+    resumed = rollmill.resume(part.path, **{"train.steps": 64 * 6})
+    assert resumed.summary["parameters_sha256"] == whole.summary["parameters_sha256"]
+    assert resumed.summary["resume_grade"] == "exact"
+
+
+def test_an_environment_that_calls_exit_is_a_failing_environment(tmp_path, run):
+    (tmp_path / "raising.py").write_text(
+        ENVIRONMENT.replace('raise RuntimeError("the simulator is out of order")', "raise SystemExit(0)")
+    )
+    summary, said = run("exits", rows=[2], after=5)
+    assert summary["failures"]["quarantined"] == 1
+    assert "raised in step(): SystemExit: 0" in said[0].text
+
+
 def test_quarantine_survives_a_resume(run, tmp_path):
     whole, _ = run("whole", rows=[2], after=5, steps=64 * 14)
     run("part", rows=[2], after=5, steps=64 * 9)

@@ -108,6 +108,27 @@ def test_what_a_resume_may_not_change_is_refused(tmp_path, overrides, message):
         rollmill.resume(run.path, **overrides)
 
 
+@pytest.mark.parametrize(("old", "new", "key"), [("seed: 1", "seed: 7", "seed"), ("epochs: 1", "epochs: 2", "epochs")])
+def test_a_run_is_not_resumed_under_another_config(tmp_path, old, new, key):
+    run = rollmill.train(CONFIG, run=tmp_path / "run", seed=1, **{"train.steps": 64})
+    config = run.path / "config.yaml"
+    config.write_text(config.read_text().replace(old, new))
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(Refused, match=rf"{key} is .* in config.yaml but .* put it back"):
+        rollmill.resume(run.path, **{"train.steps": 6400})
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_run_that_is_only_just_starting_is_not_overwritten(tmp_path):
+    first = Experiment(load_config(CONFIG), tmp_path / "run").run()
+    next(first)
+    (tmp_path / "run" / "summary.json").unlink(missing_ok=True)  # as it is before the baseline is over
+    with pytest.raises(Refused, match="is being written by another process"):
+        rollmill.train(CONFIG, run=tmp_path / "run", overwrite=True)
+    assert (tmp_path / "run" / "config.yaml").exists()
+    first.close()
+
+
 def test_a_run_in_use_is_not_resumed_twice(tmp_path):
     rollmill.train(CONFIG, run=tmp_path / "run", **{"train.steps": 64})
     first, second = (Experiment.resumed(tmp_path / "run", ["train.steps=12800"]) for _ in range(2))

@@ -9,7 +9,7 @@ import numpy as np
 from rollmill import nested
 from rollmill.actors.component import Notice
 from rollmill.actors.restore import restore_rows
-from rollmill.actors.snapshots import row_size, take_snapshots
+from rollmill.actors.snapshots import snapshot_row, take_snapshots
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
@@ -54,7 +54,7 @@ class Episodes:
         self._spoilt = np.zeros(size, np.bool_)  # dropped out of the running unroll
         self._failures = np.zeros(size, np.int64)
         self._troubles = np.zeros(size, np.int64)
-        self._snapshot = np.zeros((size, row_size(group.snapshot_size)), np.uint8)
+        self._snapshot = np.zeros((size, snapshot_row(group.snapshot_size)), np.uint8)
         self._standing: Standing | None = None
 
     @property
@@ -62,6 +62,11 @@ class Episodes:
         """Where the group stands behind the unroll that the last step ended."""
         assert self._standing is not None, "no unroll has ended yet"
         return self._standing
+
+    @property
+    def in_play(self) -> Array:
+        """Bool [K]: who takes part in the next step."""
+        return self._active
 
     def begin(self) -> tuple[Nested, Array]:
         """Start every environment; the first observation and which rows begin an episode (all)."""

@@ -37,7 +37,14 @@ class Scored(NamedTuple):
         return float(np.mean(self.returns)) if self.returns else None
 
 
-def play(decide: Decide, config: EnvConfig, seed: int, episodes: int, seconds: float) -> Scored:
+def play(
+    decide: Decide,
+    config: EnvConfig,
+    seed: int,
+    episodes: int,
+    seconds: float,
+    is_unwanted: Callable[[], bool] = lambda: False,
+) -> Scored:
     """Play `episodes` episodes; after `seconds` no new ones are begun, after PATIENCE times that it is given up.
 
     Each environment has its quota and finishes what it has begun: counting whichever end first would favour the short
@@ -53,13 +60,13 @@ def play(decide: Decide, config: EnvConfig, seed: int, episodes: int, seconds: f
     try:
         returns: list[float] = []
         obs, reset = players.begin()
-        while quota.any() and (elapsed := perf_counter() - started) < PATIENCE * seconds:
+        while quota.any() and not is_unwanted() and (elapsed := perf_counter() - started) < PATIENCE * seconds:
             if elapsed > seconds:
                 quota = np.minimum(quota, 1)
             outcome = players.step(decide(obs, reset))
             counted = (outcome.terminated | outcome.truncated) & (quota > 0)
             returns += outcome.episode_return[counted].tolist()
-            quota -= counted
+            quota = (quota - counted) * players.in_play  # who failed for good is not waited for
             obs, reset = outcome.obs, outcome.reset
         return Scored(tuple(returns), perf_counter() - started)
     finally:
@@ -76,9 +83,17 @@ def play_randomly(space: gym.Space[Any], config: EnvConfig, root_seed: int, epis
 
 
 def play_greedily(
-    make: Callable[[int], Policy], config: EnvConfig, root_seed: int, episodes: int, seconds: float
+    make: Callable[[int], Policy],
+    config: EnvConfig,
+    root_seed: int,
+    episodes: int,
+    seconds: float,
+    is_unwanted: Callable[[], bool] = lambda: False,
 ) -> Scored:
-    """The policy without exploration, on episodes that training never saw; `make` gives a policy for a group size."""
+    """The policy without exploration, on episodes that training never saw; `make` gives a policy for a group size.
+
+    It ends early when `is_unwanted` says so.
+    """
     policy = make(min(config.group_size, episodes))
     state = policy.initial_state()
 
@@ -88,4 +103,4 @@ def play_greedily(
         state = decision.state
         return decision.action
 
-    return play(decide, config, integer_seed(root_seed, "greedy evaluation"), episodes, seconds)
+    return play(decide, config, integer_seed(root_seed, "greedy evaluation"), episodes, seconds, is_unwanted)

@@ -41,14 +41,16 @@ def _by_replay(group: EnvGroup, border: Border, rows: Array) -> Array:
     lengths = np.array([len(recorded.get(k, ())) for k in range(group.size)])
     example = next(iter(recorded.values()))
     action = np.zeros((group.size, *example.shape[1:]), example.dtype)
-    playing = rows.copy()
+    playing, returns = rows.copy(), np.zeros(group.size)
     for t in range(int(lengths.max())):
         active = playing & (lengths > t)
         for k in np.flatnonzero(active):
             action[k] = recorded[int(k)][t]
         result = group.step(action, active)
+        returns += result.reward
         playing &= ~(result.terminated | result.truncated | group.broken)
-    return playing & _same_rows(group.obs, border.obs)
+    has_same_score: Array = (returns == border.episode_return) & (lengths == border.episode_length)
+    return playing & has_same_score & _same_rows(group.obs, border.obs)
 
 
 def _same_rows(shown: Nested, saved: Nested) -> Array:

@@ -12,7 +12,7 @@ from rollmill.types import Array
 _LENGTH = struct.Struct("<I")
 
 
-def row_size(snapshot_size: int) -> int:
+def snapshot_row(snapshot_size: int) -> int:
     """The width of a row for snapshots of at most `snapshot_size` bytes; 0 where there are none."""
     return snapshot_size + _LENGTH.size if snapshot_size else 0
 

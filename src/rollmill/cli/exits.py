@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from rollmill.errors import RollmillError, WorkerFailed, exit_code_of
+from rollmill.errors import RollmillError, SignalExit, WorkerFailed, exit_code_of
 
 
 def exit_code(verb: Callable[[], object], is_debugging: bool) -> int:
@@ -42,7 +42,8 @@ def _call(verb: Callable[[], object]) -> None:
         # it does so without a word over any broken pipe, even one to a worker
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
-        sys.stdout.flush()  # here rather than at the interpreter's end, where a broken pipe is noisy
+        if sys.stdout is not None:  # it may have been closed before we began
+            sys.stdout.flush()  # here rather than at the interpreter's end, where a broken pipe is noisy
         if end.code:
             raise
 
@@ -72,7 +73,7 @@ def _sigterm_unwinds() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(exit_code_of(number))
+    raise SignalExit(exit_code_of(number))
 
 
 def _reader_is_gone() -> bool:

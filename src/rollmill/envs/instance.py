@@ -11,6 +11,7 @@ import numpy as np
 
 from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.gym_snapshot import restore_state, take_state
+from rollmill.errors import SignalExit
 from rollmill.pulse import MAKE, OTHER, PULSE, RESET, STEP
 from rollmill.types import LONGEST_REPLAY, Array
 
@@ -83,7 +84,8 @@ class Instance:
     def restore(self, state: bytes) -> None:
         """Set the state of an environment that has just been reset, by its own means."""
         self._set_state(state)
-        self._start = state
+        if self.snapshot() != state:
+            raise EnvironmentFailed(f"{self.name}: after restore() its snapshot() differs from what was restored")
 
     def close(self) -> None:
         """Close the environment."""
@@ -108,7 +110,9 @@ class Instance:
         PULSE.enter(_PULSES.get(method, OTHER))
         try:
             return getattr(self.env, method)(*args, **kwargs)
-        except Exception as error:
+        except SignalExit:
+            raise
+        except (Exception, SystemExit) as error:  # sys.exit() in an environment is no reason for us to go
             raise failed(f"{self.name} raised in {method}(): {_told(error)}", error) from error
         finally:
             PULSE.leave()
@@ -139,13 +143,13 @@ class OutOfMemory(EnvironmentFailed):
     """An environment got no memory: that is the process's trouble, and rebuilding the environment doesn't mend it."""
 
 
-def failed(message: str, error: Exception) -> EnvironmentFailed:
+def failed(message: str, error: BaseException) -> EnvironmentFailed:
     """The failure to raise for what the environment's code raised."""
     is_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
     return (OutOfMemory if is_memory else EnvironmentFailed)(message)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

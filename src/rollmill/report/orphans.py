@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-MARK = b"ROLLMILL_RUN="  # in the environment of all that a run starts: <pid of its main process>:<start in ticks>:…
+RUN_VARIABLE = (
+    b"ROLLMILL_RUN="  # in the environment of all that a run starts: <pid of its main process>:<start in ticks>:…
+)
 PROC = Path("/proc")
 
 
@@ -69,8 +71,8 @@ def _mark(pid: int) -> tuple[int, int] | None:
     except OSError:
         return None
     for entry in entries:
-        if entry.startswith(MARK):
-            main, _, rest = entry.removeprefix(MARK).partition(b":")
+        if entry.startswith(RUN_VARIABLE):
+            main, _, rest = entry.removeprefix(RUN_VARIABLE).partition(b":")
             start, _, _ = rest.partition(b":")
             return (int(main), int(start)) if main.isdigit() and start.isdigit() else None
     return None

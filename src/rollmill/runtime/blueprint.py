@@ -12,7 +12,7 @@ from rollmill import spaces
 from rollmill.actors.actor import Actor
 from rollmill.actors.episodes import Episodes
 from rollmill.actors.roles import Collector, Environment, Inference
-from rollmill.actors.snapshots import row_size
+from rollmill.actors.snapshots import snapshot_row
 from rollmill.algorithms.policy import Policy
 from rollmill.algorithms.recipe import AlgorithmConfig, Recipe
 from rollmill.envs.config import EnvConfig
@@ -57,7 +57,7 @@ class Blueprint:
             spaces.observation_spec(self.observation_space),
             spaces.action_spec(self.action_space),
             self.network("cpu").state_spec,
-            row_size(self.snapshot_size),
+            snapshot_row(self.snapshot_size),
         )
 
     def network(self, device: str) -> Network:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import subprocess
 
 # Environment variable of every process that a run starts: <main pid>:<its start, in ticks>:<number of the run there>
-MARK = "ROLLMILL_RUN"
+RUN_VARIABLE = "ROLLMILL_RUN"
 GRACE_SECONDS = 1.2  # a living nursery has to end the workers in order; it takes 1.0 at most
 CLOSE_SECONDS = 3.0  # that it has to go when it is dismissed
 LOOK_SECONDS = 0.2  # at the main process, in case somebody else holds the pipe open
@@ -37,7 +37,7 @@ _runs = itertools.count()  # of this process, one after the other or side by sid
 
 
 def run_mark() -> str:
-    """A value of MARK for a further run of this process."""
+    """A value of RUN_VARIABLE for a further run of this process."""
     return f"{os.getpid()}:{start_ticks(os.getpid())}:{next(_runs)}"
 
 
@@ -85,7 +85,7 @@ class Guardian:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # whoever reads what we print must not wait for it
-            env=os.environ | {MARK: self.mark},
+            env=os.environ | {RUN_VARIABLE: self.mark},
             start_new_session=True,  # no Ctrl-C reaches it
             bufsize=0,
         )
@@ -224,7 +224,7 @@ def _listen(parent: int) -> _Charges:
 
 def _kill_marked(mark: str) -> None:
     """End what left its group, or was started a moment before we could hear of it."""
-    wanted = f"{MARK}={mark}".encode()
+    wanted = f"{RUN_VARIABLE}={mark}".encode()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with suppress(OSError):

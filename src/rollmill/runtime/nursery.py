@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rollmill.runtime.guardian import MARK, kill_group
+from rollmill.runtime.guardian import RUN_VARIABLE, kill_group
 from rollmill.runtime.process import THREAD_VARIABLES, die_with, live_on, tune_allocator
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Nursery:
             [sys.executable, "-c", "from rollmill.runtime.nursery import main; main()", str(os.getpid())],
             stdin=subprocess.PIPE,
             pass_fds=[*inherited, plan.life, plan.reports],
-            env=os.environ | environment | {MARK: mark},
+            env=os.environ | environment | {RUN_VARIABLE: mark},
             process_group=0,  # Ctrl-C in the terminal is for the main process, which ends the others in order
             bufsize=0,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import io
 import json
 import mmap
 import os
@@ -97,7 +98,8 @@ def _settle(plan: WorkerPlan) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)
-        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        if isinstance(sys.stdout, io.TextIOWrapper):  # None if the main process had none
+            sys.stdout.reconfigure(line_buffering=True)
     memory, start = plan.pulse
     PULSE.attach(memoryview(mmap.mmap(memory, 0))[start : start + LINE_BYTES])
     faulthandler.register(signal.SIGUSR2, plan.stack, all_threads=True)
