@@ -7,10 +7,7 @@ several processes (roles `central` and `split`) are lost with any of them, so th
 
 from __future__ import annotations
 
-import json
-import mmap
 import os
-import resource
 import select
 import signal
 import sys
@@ -26,19 +23,20 @@ from rollmill.actors.component import Notice
 from rollmill.errors import WorkerFailed
 from rollmill.learners.learner import Learner
 from rollmill.observe.events import ComponentFailed, Event, Said, WorkerReplaced
-from rollmill.pulse import LINE_BYTES, LOOK_SECONDS, Patience, Pulse
+from rollmill.pulse import LOOK_SECONDS
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import End, Graph
 from rollmill.runtime.guardian import Guardian, is_alive, kill_group
+from rollmill.runtime.lines import Lines
 from rollmill.runtime.nursery import Nursery, NurseryPlan
 from rollmill.runtime.process import usable_cores
+from rollmill.runtime.vitals import Vitals, resident_bytes
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
 from rollmill.transport.ports import Ports
 from rollmill.types import Border
 
 FIRST_DELAY_SECONDS = 0.5  # before the second replacement in a row; each further one waits twice as long
-DUMP_SECONDS = 0.5  # that a hung worker has to write down its stacks
 CLOSE_SECONDS = 1.0  # that a failed worker has to close its environments
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # exit codes that say nothing about the worker itself
 
@@ -84,8 +82,8 @@ class Supervisor:
         self.places = tuple(place for place in graph.places if place != "main")
         self._team_of = {place: team for team in _teams(graph, self.places, config) for place in team.places}
         self._teams = list({id(team): team for team in self._team_of.values()}.values())
-        self._said = {place: _Lines() for place in self.places}
-        self._reports = _Lines()
+        self._said = {place: Lines() for place in self.places}
+        self._reports = Lines()
         self._vitals = Vitals(self.places, config)
         self._life_read, self._life = os.pipe()
         self._nursery: Nursery | None = None
@@ -235,7 +233,7 @@ class Supervisor:
                 continue
             if (hung := self._vitals.hung(place)) is not None:
                 self._blame(place, place, hung, self._dump(place, pid), kill_after=0.0)
-            elif limit is not None and (used := _resident_bytes(pid) / 1e9) > limit:
+            elif limit is not None and (used := resident_bytes(pid) / 1e9) > limit:
                 reason = f"used {used:.2g} GB, more than runtime.worker_memory_gb={limit:g}"
                 self._blame(place, place, reason, kill_after=0.0)
 
@@ -363,75 +361,6 @@ class Supervisor:
         return ", ".join(node.name for node in self._graph.nodes if node.place == place)
 
 
-class Vitals:
-    """The pulses of all workers, in one piece of shared memory, and a file for the stacks of each."""
-
-    def __init__(self, places: tuple[str, ...], config: RuntimeConfig) -> None:
-        self._limit = config.env_seconds
-        self._memory = os.memfd_create("rollmill-pulses", os.MFD_CLOEXEC)
-        os.ftruncate(self._memory, len(places) * LINE_BYTES)
-        self._view = memoryview(mmap.mmap(self._memory, 0))
-        self._starts = {place: number * LINE_BYTES for number, place in enumerate(places)}
-        self._pulses = {place: Pulse() for place in places}
-        self._patience: dict[str, Patience] = {}
-        # Not a file of the run folder, for it must take the stacks of a worker also when the disk is full.
-        self._stacks = {place: os.memfd_create(f"rollmill-stack-{place}", os.MFD_CLOEXEC) for place in places}
-
-    @property
-    def descriptors(self) -> list[int]:
-        """What a worker must inherit."""
-        return [self._memory, *self._stacks.values()]
-
-    def plan(self, place: str) -> tuple[tuple[int, int], int]:
-        """Where a worker's pulse and stacks go; see `WorkerPlan`."""
-        return (self._memory, self._starts[place]), self._stacks[place]
-
-    def renew(self, place: str) -> None:
-        """Another worker begins here."""
-        start = self._starts[place]
-        self._pulses[place].attach(self._view[start : start + LINE_BYTES])
-        self._patience[place] = Patience(self._limit)
-        os.ftruncate(self._stacks[place], 0)
-        os.lseek(self._stacks[place], 0, os.SEEK_SET)
-
-    def hung(self, place: str) -> str | None:
-        """What the worker hangs in and for how long, or None."""
-        return self._patience[place].look(self._pulses[place])
-
-    def dump(self, place: str, pid: int) -> str:
-        """The stacks of all threads of a worker; "" if it doesn't react."""
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR2)
-        file, size = self._stacks[place], -1
-        deadline = monotonic() + DUMP_SECONDS
-        while monotonic() < deadline and (size <= 0 or size != os.fstat(file).st_size):
-            size = os.fstat(file).st_size
-            time.sleep(0.05)
-        return os.pread(file, 1 << 20, 0).decode(errors="replace")
-
-
-class _Lines:
-    """JSON lines that arrive through a pipe."""
-
-    def __init__(self) -> None:
-        self.read, self.write = os.pipe()
-        os.set_blocking(self.read, False)
-        self._rest = b""
-
-    def take(self) -> list[dict[str, Any]]:
-        """The messages that are complete by now."""
-        with suppress(BlockingIOError):
-            while chunk := os.read(self.read, 65536):
-                self._rest += chunk
-        *lines, self._rest = self._rest.split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def forget(self) -> None:
-        """Drop what has come; the writer died, perhaps in the middle of a line."""
-        self.take()
-        self._rest = b""
-
-
 def _teams(graph: Graph, places: tuple[str, ...], config: RuntimeConfig) -> Iterator[Team]:
     makers = next(link for link in graph.links if link.name == "unrolls").producers
     for group in [(place,) for place in places] if config.roles == "fused" else [places]:
@@ -445,10 +374,3 @@ def how_it_ended(code: int) -> str:
         return f"ended by itself with exit code {code}"
     names = {number.value: number.name for number in signal.Signals}  # real-time signals have none
     return f"killed by {names.get(-code, f'signal {-code}')}"
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0  # it has just died
