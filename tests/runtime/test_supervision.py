@@ -231,7 +231,11 @@ def test_an_environment_that_fails_once_costs_a_worker_and_no_bit(tmp_path, faul
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "overrides", "reason"),
-    [("exit", {}, "ended by itself with exit code 7"), ("hang", {"runtime.env_seconds": 0.5}, "hung in step() for")],
+    [
+        ("exit", {}, "ended by itself with exit code 7"),
+        ("hang", {"runtime.env_seconds": 0.5}, "hung in step() for"),
+        ("swell", {"runtime.worker_memory_gb": 1.5}, "more than runtime.worker_memory_gb=1.5"),
+    ],
 )
 def test_an_environment_that_always_fails_ends_the_run_in_bounded_time(tmp_path, fault, overrides, reason):
     """Three workers in a row: 3 × (0.5 s + a look + 0.5 s for the stack + a start of < 2 s) + 0.5 s of delay < 20 s."""
@@ -244,8 +248,19 @@ def test_an_environment_that_always_fails_ends_the_run_in_bounded_time(tmp_path,
     if fault == "hang":
         assert f"line {SLEEP_LINE} in have_fault" in failure.traceback
         assert f"line {SLEEP_LINE} in have_fault" in run.error.child_traceback
-    assert run.seconds < 25
+    assert run.seconds < (60 if fault == "swell" else 25), "touching 2 GiB three times takes a while"
     assert not psutil.Process().children()
+
+
+@pytest.mark.slow
+def test_a_slow_environment_is_left_alone(tmp_path):
+    """Its steps add up to more than the limit, which is for one call; the whole takes less than 40 s."""
+    values = faulty(tmp_path, "slow", 1)
+    run = Played(tmp_path / "slow", values, FUSED | {"runtime.env_seconds": 0.5})
+    assert run.error is None
+    assert not run.replaced
+    assert run.sha == undisturbed(tmp_path, faulty(tmp_path, "none", 10**9))
+    assert run.seconds < 40
 
 
 def test_restarts_0_ends_the_run_at_the_first_death(tmp_path):
