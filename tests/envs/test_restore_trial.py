@@ -55,7 +55,9 @@ class Env(gym.Env):
 class Forgetful(Env):
     "Its snapshots lack the generator."
     def snapshot(self): return f"{self.hidden},{self.t}".encode()
-    def restore(self, data): self.hidden, self.t = map(float, data.split(b","))
+    def restore(self, data):
+        hidden, t = data.split(b",")
+        self.hidden, self.t = float(hidden), int(t)
 
 class Liar(Env):
     "Its snapshots are refused."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -74,7 +75,14 @@ class Training:
         file.write_text(json.dumps(values | (config or {})))
         command = [sys.executable, "-m", "rollmill", "train", str(file), *overrides, "--run", str(self.run)]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=folder,
+            start_new_session=True,
+            # whoever runs the tests in the background has them ignore Ctrl-C, and a run ignores what it finds ignored
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def wait_for_updates(self, count: int = 3, timeout: float = 90) -> None:

@@ -44,6 +44,8 @@ def test_checkpoint_0_comes_first_and_the_last_one_is_of_the_end(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, number):
+    if number == signal.SIGINT:
+        signal.signal(number, signal.default_int_handler)  # tests that run in the background ignore it
     whole = rollmill.train(CONFIG, run=tmp_path / "whole")
     experiment = Experiment(load_config(CONFIG), tmp_path / "part")
     for event in experiment.run():

@@ -156,5 +156,5 @@ def _last_actions(unroll: Mapping[str, Nested]) -> list[tuple[bool, Array]]:
     actions, begins = unroll["action"][:length], unroll["reset"][1 : length + 1]
     is_new = begins.any(0) | unroll["broken"]
     # behind the last row after which an episode began; behind all of them where none did
-    first = np.where(is_new, length - begins[::-1].argmax(0), 0)
+    first = np.where(is_new, length - begins[::-1].argmax(0), 0) if length else np.zeros(len(is_new), np.int64)
     return [(bool(new), actions[start:, k]) for k, (new, start) in enumerate(zip(is_new, first, strict=True))]
