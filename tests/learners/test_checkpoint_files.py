@@ -138,7 +138,10 @@ def test_views_of_any_strides_are_stored_by_value(tmp_path, view):
 
 
 def test_what_is_read_may_be_written_to(folder):
-    Checkpoints.read(folder / f"{NEWER:09d}").arrays["weights"]["bias"][:] = 1
+    bias = Checkpoints.read(folder / f"{NEWER:09d}").arrays["weights"]["bias"]
+    assert bias.flags.writeable
+    bias[:] = 1
+    assert (bias == 1).all()
 
 
 def test_numpy_scalars_in_the_state_become_plain_numbers(tmp_path):
@@ -523,7 +526,8 @@ def test_no_content_of_a_file_raises_anything_but_damaged(originals, data):
         path = Path(shutil.copytree(originals / f"{NEWER:09d}", Path(temporary) / "checkpoint"))
         for name in ("weights.safetensors", "state.json"):
             put(path, name, data)
-            bits_or_none(path)
+            found = bits_or_none(path)
+            assert found is None or Checkpoints.read(path).update == NEWER, f"{name} is refused, or makes sense"
 
 
 @pytest.mark.parametrize(
