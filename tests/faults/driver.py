@@ -29,7 +29,7 @@ def victim_pid(victim: str) -> int | None:
     if victim in helpers:
         return helpers[victim].pid
     if victim.startswith("worker") and "nursery" in helpers:
-        workers = sorted(child.pid for child in helpers["nursery"].children())
+        workers = sorted(child.pid for child in helpers["nursery"].children() if child.status() != psutil.STATUS_ZOMBIE)
         if workers:
             return workers[int(victim.partition(".")[2]) % len(workers)]
     return None
