@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
-
 from rollmill.algorithms.registry import find_recipe
-from rollmill.config import shown
 from rollmill.envs.check import check_group
 from rollmill.errors import Refused
 from rollmill.models.check import check_network
-from rollmill.models.config import ModelConfig
-from rollmill.models.network import Network
-from rollmill.models.torsos import choose_torso
+from rollmill.models.unread import refuse_unread
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import DevicesConfig
 from rollmill.runtime.graph import Graph
@@ -46,7 +39,7 @@ def draw_blueprint(config: ExperimentConfig) -> Blueprint:
     )
     network = blueprint.network("cpu")
     check_network(network, spaces.observation_space, spaces.action_space)
-    _refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
+    refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
     config.algorithm.check_batch(config.env.groups * config.env.group_size, network.is_recurrent)
     return blueprint
 
@@ -54,25 +47,6 @@ def draw_blueprint(config: ExperimentConfig) -> Blueprint:
 def draw_graph(blueprint: Blueprint) -> Graph:
     """The component graph in the topology that the recipe names."""
     return TOPOLOGIES[blueprint.recipe.topology.kind](blueprint)
-
-
-def _refuse_unread(
-    model: ModelConfig, network: Network, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-) -> None:
-    """Keys of the model that nothing reads with these spaces; those that the config alone decides are refused there."""
-    if model.is_custom:
-        return
-    torso, default = choose_torso(observation_space, model.torso), ModelConfig()
-    sees_rows, sees_images = torso == "mlp", torso in ("nature_cnn", "small_cnn")
-    for key, is_unread, why in (
-        ("features", sees_rows, "the observation is no image; set model.hidden instead"),
-        ("hidden", sees_images, "the observation is an image; set model.features instead"),
-        ("activation", sees_images, "the observation is an image, and its torso has rectifiers"),
-        ("initial_log_std", not isinstance(action_space, gym.spaces.Box), "the actions are discrete"),
-        ("shared", network.value is None, "this algorithm has no value function"),
-    ):
-        if is_unread and getattr(model, key) != getattr(default, key):
-            raise Refused(f"model.{key}={shown(getattr(model, key))} is not read: {why}, or remove it")
 
 
 def _check_devices(devices: DevicesConfig) -> None:

@@ -46,7 +46,6 @@ def test_auto_chooses_by_the_space(space, expected):
         (image(20, 20), "nature_cnn", "use small_cnn"),
         (VECTOR, "small_cnn", "use mlp"),
         (VECTOR, "merged", "use mlp"),
-        (gym.spaces.Dict({"a": VECTOR}), "mlp", "use merged"),
     ],
     ids=str,
 )

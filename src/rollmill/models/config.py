@@ -8,13 +8,16 @@ from pydantic import Field, model_validator
 
 from rollmill.config import Config, shown
 
-TorsoName = Literal["auto", "mlp", "nature_cnn", "small_cnn", "merged"]
+TorsoName = Literal["auto", "mlp", "nature_cnn", "small_cnn", "cnn", "merged"]
 ActivationName = Literal["tanh", "relu", "silu", "elu"]
 MemoryName = Literal["none", "gru", "lstm"]
+PaddingName = Literal["valid", "same"]
 Width = Annotated[int, Field(ge=1)]
+Convolution = tuple[Width, Width, Width]  # filters, kernel, stride
 
-_BUILT_IN_ONLY = ("torso", "hidden", "activation", "features", "shared", "memory", "memory_size")
-_MLP_ONLY = ("hidden", "activation")  # a CNN has rectifiers and one linear layer, of width `features`
+_TORSO_KEYS = ("torso", "hidden", "activation", "conv", "padding", "features", "vector_hidden", "shared")
+_BUILT_IN_ONLY = (*_TORSO_KEYS, "memory", "memory_size")
+_MLP_ONLY = ("hidden", "activation")  # a published CNN has rectifiers and one linear layer, of width `features`
 
 
 class ModelConfig(Config):
@@ -22,12 +25,25 @@ class ModelConfig(Config):
 
     torso: TorsoName = Field(
         default="auto",
-        description="what reads the observation; auto: merged for dicts, nature_cnn for images of 36 pixels and more "
-        "on both sides, small_cnn for smaller ones, mlp otherwise",
+        description="what reads the observation; auto: merged for dicts; for images cnn if conv is set, otherwise "
+        "nature_cnn from 36 pixels on both sides on and small_cnn below; mlp for the rest",
     )
     hidden: tuple[Width, ...] = Field(default=(64, 64), description="units of each layer of the MLP, or after merging")
-    activation: ActivationName = Field(default="tanh", description="between the layers of the MLP")
-    features: int = Field(default=512, ge=1, description="units after the convolutions")
+    activation: ActivationName = Field(
+        default="tanh", description="after the layers of the MLP, and of conv; nature_cnn and small_cnn have rectifiers"
+    )
+    conv: tuple[Convolution, ...] = Field(
+        default=(), description="convolutions of torso cnn and of the images of a dict, each [filters, kernel, stride]"
+    )
+    padding: PaddingName = Field(
+        default="valid", description="of conv; same: with zeros around, so that only strides make an image smaller"
+    )
+    features: int | None = Field(
+        default=512, ge=1, description="units of the linear layer after the convolutions; null: no such layer"
+    )
+    vector_hidden: tuple[Width, ...] = Field(
+        default=(), description="MLP of a dict's parts that are no images, before they are merged with those that are"
+    )
     shared: bool | None = Field(
         default=None, description="one torso for policy and value; null: only where it is a CNN, merged or has memory"
     )
@@ -73,6 +89,12 @@ class ModelConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _lists_its_convolutions(self) -> Self:
+        if self.torso == "cnn" and not self.conv:
+            raise ValueError("torso=cnn has no convolutions; add conv: [[filters, kernel, stride], …]")
+        return self
+
+    @model_validator(mode="after")
     def _shares_what_remembers(self) -> Self:
         if self.memory != "none" and self.shared is False:
             raise ValueError(f"shared=false: memory={self.memory} is one for policy and value; remove shared")
@@ -88,10 +110,18 @@ class ModelConfig(Config):
         self._refuse(("class_", "args"), "without a custom model", "name its file or module, or remove it")
         if self.memory == "none":
             self._refuse(("memory_size",), "while memory=none", "choose memory gru or lstm, or remove it")
+        while_torso = f"while torso={self.torso}"
         if self.torso == "mlp":
-            self._refuse(("features",), "while torso=mlp", "set hidden instead, or remove it")
-        if self.torso in ("nature_cnn", "small_cnn"):
-            self._refuse(_MLP_ONLY, f"while torso={self.torso}", "set features instead, or remove it")
+            self._refuse(("features",), while_torso, "set hidden instead, or remove it")
+        if self.torso in ("nature_cnn", "small_cnn", "cnn"):
+            keys = ("hidden",) if self.torso == "cnn" else _MLP_ONLY
+            self._refuse(keys, while_torso, "set features instead, or remove it")
+        if self.torso in ("mlp", "nature_cnn", "small_cnn"):
+            self._refuse(("conv",), while_torso, "choose torso cnn or merged, or remove it")
+        if self.torso not in ("auto", "merged"):
+            self._refuse(("vector_hidden",), while_torso, "choose torso merged, or remove it")
+        if not self.conv:
+            self._refuse(("padding",), "without conv", "list the convolutions, or remove it")
         return self
 
     def _refuse(self, keys: tuple[str, ...], why: str, remedy: str) -> None:

@@ -8,9 +8,10 @@ import gymnasium as gym
 from torch import Tensor, nn
 
 from rollmill.models.config import ModelConfig
-from rollmill.models.inputs import is_row_of_floats, row_input
+from rollmill.models.convolutions import CNN
+from rollmill.models.inputs import flat_input, is_row_of_floats
 from rollmill.models.recurrent import Memory
-from rollmill.models.torsos import CNN, Torso, build_torso, choose_torso
+from rollmill.models.torsos import Torso, build_torso, choose_torso
 from rollmill.models.twin import TwinMLP
 from rollmill.nested import Nested
 
@@ -104,14 +105,14 @@ class TwinEncoder(Encoder):
 
     def __init__(self, space: gym.Space[Any], config: ModelConfig) -> None:
         super().__init__()
-        reader = row_input(space, "observation")
+        reader = flat_input(space)
         self.reader = None if is_row_of_floats(space) else reader
         self.twin = TwinMLP(reader.out_features, config.hidden, config.activation)
         self.out_features = self.twin.out_features
 
     def forward(self, obs: Nested, state: Nested, reset: Tensor | None) -> Encoding:
         """Features of every step by itself."""
-        flat = obs.flatten(0, 1)
+        flat = _flattened(obs)
         policy, value = self.twin(flat if self.reader is None else self.reader(flat)).unbind()
         return Encoding(policy, value, state)
 
@@ -121,7 +122,7 @@ def build_encoder(space: gym.Space[Any], config: ModelConfig, *, with_value: boo
     if config.memory != "none":
         torso = build_torso(space, config)
         return RecurrentEncoder(torso, Memory(config.memory, torso.out_features, config.memory_size))
-    is_mlp = choose_torso(space, config.torso) == "mlp"
+    is_mlp = choose_torso(space, config.torso, bool(config.conv)) == "mlp"
     is_shared = not is_mlp if config.shared is None else config.shared
     if is_shared or not with_value:
         return SharedEncoder(build_torso(space, config))

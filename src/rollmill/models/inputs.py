@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -10,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rollmill import nested
 from rollmill.errors import Refused
-from rollmill.spaces import is_channel_last
+from rollmill.nested import Nested
+from rollmill.spaces import is_channel_last, observation_leaf_space
 
 BYTE_SCALE = 1 / 255  # uint8 observations become 0 to 1
 SMALLEST_IMAGE = 8  # pixels on the shorter side; what is smaller is a table, not a picture
@@ -109,6 +112,35 @@ def row_input(space: gym.Space[Any], where: str) -> Numbers | OneHot:
     if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
         return Numbers(tuple(space.shape), space.dtype == np.uint8 and isinstance(space, gym.spaces.Box))
     raise Refused(f"{where}: a {type(space).__name__} space can't be read by a network; wrap the environment")
+
+
+class Rows(nn.Module):
+    """All leaves of a dict as one row of numbers, in path order."""
+
+    def __init__(self, readers: Sequence[Numbers | OneHot]) -> None:
+        super().__init__()
+        # numbered and not named: a key of the environment may be no valid name for a part of a module
+        self.readers = nn.ModuleList(readers)
+        self.out_features = sum(reader.out_features for reader in readers)
+
+    def forward(self, obs: Nested) -> Tensor:
+        """{…: [N, …]} → [N, out_features]."""
+        rows = [reader(leaf) for reader, (_, leaf) in zip(self.readers, nested.leaves(obs), strict=True)]
+        return torch.cat(rows, -1)
+
+
+def flat_input(space: gym.Space[Any]) -> Numbers | OneHot | Rows:
+    """The reader of a whole observation as one row of numbers, images among them."""
+    leaves = leaf_spaces(space)
+    if not isinstance(leaves, dict):
+        return row_input(space, "observation")
+    return Rows([row_input(leaf, f"observation.{path}") for path, leaf in nested.leaves(leaves)])
+
+
+def leaf_spaces(space: gym.Space[Any]) -> Nested:
+    """The spaces of the leaves, nested like the observation."""
+    children = observation_leaf_space(space)
+    return {key: leaf_spaces(child) for key, child in children.items()} if isinstance(children, dict) else children
 
 
 def is_row_of_floats(space: gym.Space[Any]) -> bool:

@@ -2,144 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rollmill import nested
+from rollmill.config import shown
 from rollmill.errors import Refused
-from rollmill.models.config import ActivationName, ModelConfig, TorsoName
-from rollmill.models.inputs import BYTE_SCALE, ImageLayout, Numbers, OneHot, image_layout, row_input
+from rollmill.models.config import ModelConfig, TorsoName
+from rollmill.models.convolutions import CNN, ListedCNN, NatureCNN, SmallCNN
+from rollmill.models.inputs import ImageLayout, Numbers, OneHot, flat_input, image_layout, leaf_spaces, row_input
+from rollmill.models.layers import MLP
 from rollmill.nested import Nested
 from rollmill.spaces import observation_leaf_space
 
-ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "relu": F.relu,
-    "silu": F.silu,
-    "elu": F.elu,
-}
 SMALLEST_NATURE_IMAGE = 36  # pixels on a side, below which the Nature CNN's last convolution has nothing left
 
 
-class MLP(nn.Module):
-    """Linear layers with an activation after each; without layers it hands its input on."""
-
-    def __init__(self, inputs: int, hidden: Sequence[int], activation: ActivationName) -> None:
-        super().__init__()
-        widths = (inputs, *hidden)
-        self.out_features = widths[-1]
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
-        self._activation = ACTIVATIONS[activation]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, inputs] → [N, out_features]."""
-        for layer in self.layers:
-            x = self._activation(layer(x))
-        return x
-
-
 class RowTorso(nn.Module):
-    """An MLP over a single leaf that is read as a row of numbers."""
+    """An MLP over an observation that is read as a row of numbers."""
 
     def __init__(self, space: gym.Space[Any], config: ModelConfig) -> None:
         super().__init__()
-        self.reader = row_input(space, "observation")
+        self.reader = flat_input(space)
         self.mlp = MLP(self.reader.out_features, config.hidden, config.activation)
         self.out_features = self.mlp.out_features
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Features of a leaf [N, …]."""
-        features: Tensor = self.mlp(self.reader(x))
+    def forward(self, obs: Nested) -> Tensor:
+        """Features of observations [N, …]."""
+        features: Tensor = self.mlp(self.reader(obs))
         return features
 
 
-class CNN(nn.Module):
-    """Convolutions and one linear layer, each followed by a rectifier."""
-
-    def __init__(self, layout: ImageLayout, convolutions: Sequence[nn.Conv2d], features: int) -> None:
-        super().__init__()
-        self.out_features = features
-        self._layout = layout
-        self.convolutions = nn.ModuleList(convolutions)
-        self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-        height, width = layout.height, layout.width
-        for convolution in convolutions:
-            (size, _), (stride, _) = convolution.kernel_size, convolution.stride
-            height, width = (height - size) // stride + 1, (width - size) // stride + 1
-        self.linear = nn.Linear(convolutions[-1].out_channels * height * width, features)
-
-    def arrange(self, x: Tensor) -> Tensor:
-        """The same images in the order of memory in which convolutions read them."""
-        return self._layout.arrange(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Features of images [N, *shape]."""
-        x = self._layout.planes(x)
-        first: Any
-        first, *others = self.convolutions
-        # Scaling the first layer's few weights saves a pass over the whole batch of pixels.
-        weight = first.weight * BYTE_SCALE if self._layout.is_bytes else first.weight
-        x = F.relu(F.conv2d(x, weight, first.bias, first.stride), inplace=True)
-        for convolution in others:
-            x = F.relu(convolution(x), inplace=True)
-        return F.relu(self.linear(x.flatten(1)), inplace=True)
-
-
-class NatureCNN(CNN):
-    """The network of Mnih et al. (2015)."""
-
-    def __init__(self, layout: ImageLayout, features: int) -> None:
-        layers = (nn.Conv2d(layout.channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
-        super().__init__(layout, layers, features)
-
-
-class SmallCNN(CNN):
-    """For images of about 10 to 35 pixels on a side."""
-
-    def __init__(self, layout: ImageLayout, features: int) -> None:
-        stride = 2 if min(layout.height, layout.width) >= 20 else 1  # keep every pixel of the smallest
-        super().__init__(layout, (nn.Conv2d(layout.channels, 16, 3, stride), nn.Conv2d(16, 32, 3, 2)), features)
-
-
 class Merged(nn.Module):
-    """A dict observation: a reader for every leaf, their features in a row, then an MLP."""
+    """A dict observation: a reader for every leaf, their features in a row, then an MLP.
+
+    With `vector_hidden` the rows of all leaves that are no images first go through an MLP of their own, and what it
+    gives stands after the features of the images.
+    """
 
     def __init__(self, space: gym.Space[Any], config: ModelConfig) -> None:
         super().__init__()
-        spaces = list(nested.leaves(_leaf_spaces(space)))
+        spaces = list(nested.leaves(leaf_spaces(space)))
         # numbered and not named: a key of the environment may be no valid name for a part of a module
         readers = [_leaf_reader(leaf, config, f"observation.{path}") for path, leaf in spaces]
         self.readers = nn.ModuleList(readers)
+        self._images = [index for index, reader in enumerate(readers) if isinstance(reader, CNN)]
+        self._others = [index for index, reader in enumerate(readers) if not isinstance(reader, CNN)]
+        self.vector = None
         inputs = sum(reader.out_features for reader in readers)
+        if config.vector_hidden:
+            numbers = sum(readers[index].out_features for index in self._others)
+            if not numbers:
+                setting = f"model.vector_hidden={shown(config.vector_hidden)}"
+                raise Refused(f"{setting} is not read: every part of the observation is an image; remove it")
+            self.vector = MLP(numbers, config.vector_hidden, config.activation)
+            inputs += self.vector.out_features - numbers
         self.mlp = MLP(inputs, config.hidden, config.activation)
         self.out_features = self.mlp.out_features
 
     def forward(self, obs: Nested) -> Tensor:
-        """Features of the leaves in path order."""
-        rows = [reader(leaf) for reader, (_, leaf) in zip(self.readers, nested.leaves(obs), strict=True)]
-        merged: Tensor = self.mlp(torch.cat(rows, -1))
+        """Features of the leaves, those of the same kind in path order."""
+        parts = [reader(leaf) for reader, (_, leaf) in zip(self.readers, nested.leaves(obs), strict=True)]
+        vector = self.vector
+        if vector is not None:
+            numbers = torch.cat([parts[index] for index in self._others], -1)
+            parts = [*(parts[index] for index in self._images), vector(numbers)]
+        merged: Tensor = self.mlp(torch.cat(parts, -1))
         return merged
 
 
-Torso = RowTorso | NatureCNN | SmallCNN | Merged
+Torso = RowTorso | CNN | Merged
 
 
-def choose_torso(space: gym.Space[Any], wanted: TorsoName) -> TorsoName:
-    """What `auto` means for a space; a torso that can't read the space is refused."""
+def choose_torso(space: gym.Space[Any], wanted: TorsoName, has_conv: bool = False) -> TorsoName:
+    """What `auto` means for a space, with or without `model.conv`; a torso that can't read the space is refused."""
     is_composite, layout = isinstance(observation_leaf_space(space), dict), image_layout(space)
     is_large = layout is not None and min(layout.height, layout.width) >= SMALLEST_NATURE_IMAGE
     if wanted == "auto":
         if is_composite:
             return "merged"
-        return "mlp" if layout is None else "nature_cnn" if is_large else "small_cnn"
+        if layout is None:
+            return "mlp"
+        return "cnn" if has_conv else "nature_cnn" if is_large else "small_cnn"
 
-    fits = {"merged": is_composite, "mlp": not is_composite, "nature_cnn": is_large, "small_cnn": layout is not None}
+    is_image = layout is not None
+    fits = {"merged": is_composite, "mlp": True, "nature_cnn": is_large, "small_cnn": is_image, "cnn": is_image}
     if not fits[wanted]:
         raise Refused(
             f"model.torso={wanted} can't read observations of {' '.join(str(space).split())}; "
@@ -150,23 +100,24 @@ def choose_torso(space: gym.Space[Any], wanted: TorsoName) -> TorsoName:
 
 def build_torso(space: gym.Space[Any], config: ModelConfig) -> Torso:
     """The torso that the config asks for."""
-    chosen = choose_torso(space, config.torso)
+    chosen = choose_torso(space, config.torso, bool(config.conv))
     if chosen == "merged":
         return Merged(space, config)
     if chosen == "mlp":
         return RowTorso(space, config)
     layout = image_layout(space)
     assert layout is not None  # choose_torso saw to it
-    return (NatureCNN if chosen == "nature_cnn" else SmallCNN)(layout, config.features)
+    return _build_cnn(chosen, layout, config)
 
 
-def _leaf_reader(space: gym.Space[Any], config: ModelConfig, where: str) -> NatureCNN | SmallCNN | Numbers | OneHot:
+def _leaf_reader(space: gym.Space[Any], config: ModelConfig, where: str) -> CNN | Numbers | OneHot:
     layout = image_layout(space)
     if layout is None:
         return row_input(space, where)
-    return (NatureCNN if choose_torso(space, "auto") == "nature_cnn" else SmallCNN)(layout, config.features)
+    return _build_cnn(choose_torso(space, "auto", bool(config.conv)), layout, config)
 
 
-def _leaf_spaces(space: gym.Space[Any]) -> Nested:
-    children = observation_leaf_space(space)
-    return {key: _leaf_spaces(child) for key, child in children.items()} if isinstance(children, dict) else children
+def _build_cnn(chosen: TorsoName, layout: ImageLayout, config: ModelConfig) -> CNN:
+    if chosen == "cnn":
+        return ListedCNN(layout, config)
+    return (NatureCNN if chosen == "nature_cnn" else SmallCNN)(layout, config.features)

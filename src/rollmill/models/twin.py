@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rollmill.models.config import ActivationName
-from rollmill.models.torsos import ACTIVATIONS
+from rollmill.models.layers import ACTIVATIONS
 
 
 class TwinLinear(nn.Module):

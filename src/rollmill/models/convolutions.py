@@ -1,0 +1,127 @@
+"""From images to features: published networks, and convolutions as the config lists them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rollmill.config import shown
+from rollmill.errors import Refused
+from rollmill.models.config import ActivationName, ModelConfig, PaddingName
+from rollmill.models.inputs import BYTE_SCALE, ImageLayout
+from rollmill.models.layers import ACTIVATIONS
+
+Margins = tuple[int, int, int, int]  # zeros to the left, to the right, above and below, as `F.pad` counts them
+
+
+class CNN(nn.Module):
+    """Convolutions and one linear layer, each followed by an activation; without `features` no linear layer."""
+
+    def __init__(
+        self,
+        layout: ImageLayout,
+        convolutions: Sequence[nn.Conv2d],
+        features: int | None,
+        activation: ActivationName = "relu",
+        padding: PaddingName = "valid",
+    ) -> None:
+        super().__init__()
+        self._layout = layout
+        self.convolutions = nn.ModuleList(convolutions)
+        self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        self._activation = ACTIVATIONS[activation]
+        self._is_rectifier = activation == "relu"
+        height, width = layout.height, layout.width
+        self._margins: list[Margins | None] = []
+        for convolution in convolutions:
+            (size, _), (stride, _) = convolution.kernel_size, convolution.stride
+            if padding == "same":
+                margins = (*same_margins(width, size, stride), *same_margins(height, size, stride))
+                height, width = math.ceil(height / stride), math.ceil(width / stride)
+            else:
+                margins = (0, 0, 0, 0)
+                height, width = (height - size) // stride + 1, (width - size) // stride + 1
+            self._margins.append(margins if any(margins) else None)
+        flat = convolutions[-1].out_channels * height * width
+        self.linear = None if features is None else nn.Linear(flat, features)
+        self.out_features = flat if features is None else features
+
+    def arrange(self, x: Tensor) -> Tensor:
+        """The same images in the order of memory in which convolutions read them."""
+        return self._layout.arrange(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features of images [N, *shape]."""
+        x = self._layout.planes(x)
+        convolution: Any
+        for index, (convolution, margins) in enumerate(zip(self.convolutions, self._margins, strict=True)):
+            weight = convolution.weight
+            if index == 0 and self._layout.is_bytes:
+                # Scaling the first layer's few weights saves a pass over the whole batch of pixels.
+                weight = weight * BYTE_SCALE
+            if margins is not None:
+                x = F.pad(x, margins)
+            x = self._activate(F.conv2d(x, weight, convolution.bias, convolution.stride))
+        x = x.flatten(1)
+        linear = self.linear
+        return x if linear is None else self._activate(linear(x))
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.relu(x, inplace=True) if self._is_rectifier else self._activation(x)
+
+
+class NatureCNN(CNN):
+    """The network of Mnih et al. (2015)."""
+
+    def __init__(self, layout: ImageLayout, features: int | None) -> None:
+        layers = (nn.Conv2d(layout.channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
+        super().__init__(layout, layers, features)
+
+
+class SmallCNN(CNN):
+    """For images of about 10 to 35 pixels on a side."""
+
+    def __init__(self, layout: ImageLayout, features: int | None) -> None:
+        stride = 2 if min(layout.height, layout.width) >= 20 else 1  # keep every pixel of the smallest
+        super().__init__(layout, (nn.Conv2d(layout.channels, 16, 3, stride), nn.Conv2d(16, 32, 3, 2)), features)
+
+
+class ListedCNN(CNN):
+    """What `model.conv` lists."""
+
+    def __init__(self, layout: ImageLayout, config: ModelConfig) -> None:
+        if config.padding == "valid":
+            _refuse_too_small(layout, config)
+        channels = (layout.channels, *(filters for filters, _, _ in config.conv))
+        layers = [
+            nn.Conv2d(inputs, filters, size, stride)
+            for inputs, (filters, size, stride) in zip(channels[:-1], config.conv, strict=True)
+        ]
+        super().__init__(layout, layers, config.features, config.activation, config.padding)
+
+
+def same_margins(length: int, size: int, stride: int) -> tuple[int, int]:
+    """Zeros before and after an axis so that ⌈length / stride⌉ steps of a kernel fit, as TensorFlow's SAME has it.
+
+    An odd number of them leaves the smaller half before.
+    """
+    steps = math.ceil(length / stride)
+    total = max((steps - 1) * stride + size - length, 0)
+    return total // 2, total - total // 2
+
+
+def _refuse_too_small(layout: ImageLayout, config: ModelConfig) -> None:
+    """Refuse convolutions that an image has no room for."""
+    height, width = layout.height, layout.width
+    for number, (_, size, stride) in enumerate(config.conv, 1):
+        if size > min(height, width):
+            raise Refused(
+                f"model.conv={shown(config.conv)}: the kernel of {size} in layer {number} is larger than the "
+                f"{height} × {width} that are left; set model.padding=same or use smaller kernels or strides"
+            )
+        height, width = (height - size) // stride + 1, (width - size) // stride + 1
