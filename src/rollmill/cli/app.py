@@ -8,9 +8,12 @@ import typer
 
 from rollmill.cli.check import check
 from rollmill.cli.clean import clean
+from rollmill.cli.evaluate import evaluate
 from rollmill.cli.listing import list_known
+from rollmill.cli.report import report
 from rollmill.cli.show import show
 from rollmill.cli.train import train
+from rollmill.cli.watch import watch
 
 app = typer.Typer(
     help="Train agents with deep reinforcement learning, bit-identically on every runtime.",
@@ -32,6 +35,9 @@ def rollmill(
 
 app.command()(train)
 app.command()(show)
+app.command()(evaluate)
+app.command()(watch)
+app.command()(report)
 app.command()(check)
 app.command("list")(list_known)
 app.command()(clean)

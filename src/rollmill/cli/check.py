@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rollmill.errors import Refused
+from rollmill.errors import Absent, Refused
 
 
 def check(
@@ -20,7 +20,10 @@ def check(
         bool, typer.Option("--schema", help="Print the JSON schema of config files, for editors, and check nothing.")
     ] = False,
 ) -> None:
-    """Validate config files without training: one line for each."""
+    """Validate config files without training: one line for each.
+
+    "absent" is a config that names what isn't on this machine, such as a Unity build; beyond that it isn't checked.
+    """
     if schema:
         _print_schema()
         return
@@ -53,6 +56,9 @@ def _is_valid(file: Path) -> bool:
 
     try:
         check_config(load_config(file, []))
+    except Absent as refusal:
+        typer.echo(f"absent   {_naming(file, str(refusal))}")
+        return True
     except Refused as refusal:
         typer.echo(f"refused  {_naming(file, str(refusal))}")
         return False

@@ -64,6 +64,8 @@ def find_drafts(run: RunProcess) -> list[Draft]:
     if not run.has_ended:
         return []
     folders = [run.folder, *(run.folder / name for name in ("checkpoints", "logs", "tensorboard"))]
+    for below in ("", "/trajectories", "/video"):
+        folders += sorted(run.folder.glob(f"evaluations/*{below}"))
     drafts = []
     for path in (path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir())):
         is_ours = DRAFT.fullmatch(path.name)

@@ -1,0 +1,86 @@
+"""What was found when a run's policy was evaluated, during training or after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rollmill.report.tables import read_columns
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The mean return of some episodes, with its interval where it is known."""
+
+    label: str
+    mean: float
+    low: float | None
+    high: float | None
+    episodes: int | None
+    env_steps: int | None = None  # of the checkpoint that played
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """All evaluations of a run."""
+
+    periodic: tuple[Evaluation, ...]  # during training, by env steps
+    players: tuple[Evaluation, ...]  # the policy and the baselines of the newest evaluation that was asked for
+    folder: Path | None  # of that one, where its videos and pictures are
+
+
+def read_evaluations(run: Path) -> Evaluated:
+    """Look at evaluations.csv and the folders below evaluations/; what can't be read is passed over.
+
+    So are evaluations in a changed environment (`env.…=`): their returns can't stand beside those of training.
+    """
+    found = [(folder, record) for folder, record in _finished(run / "evaluations") if not record.get("overrides")]
+    folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))
+    asked_for = [pair for pair in folders if not pair[0].name.startswith("step-")] or folders
+    folder, record = asked_for[-1] if asked_for else (None, {})
+    return Evaluated(tuple(_periodic(run / "evaluations.csv")), tuple(_players(record)), folder)
+
+
+def _periodic(file: Path) -> Iterator[Evaluation]:
+    columns = read_columns(file, ("env_steps", "episodes", "mean", "low", "high"))
+    for steps, episodes, mean, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
+        if steps == steps and mean == mean:  # not NaN
+            count = int(episodes) if episodes == episodes else None
+            yield Evaluation("evaluation", mean, _known(low), _known(high), count, int(steps))
+
+
+def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for file in folder.glob("*/evaluation.json"):
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and record.get("status") == "done":
+            yield file.parent, record
+
+
+def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
+    """The policy first, then the baselines."""
+    steps = record.get("env_steps")
+    if found := _evaluation(str(record.get("player") or "policy"), record):
+        yield replace(found, env_steps=steps if isinstance(steps, int) else None)
+    baselines = record.get("baselines")
+    for name, part in baselines.items() if isinstance(baselines, Mapping) else ():
+        if isinstance(part, Mapping) and (found := _evaluation(str(name), part)):
+            yield found
+
+
+def _evaluation(label: str, part: Mapping[str, Any]) -> Evaluation | None:
+    mean, episodes = _known(part.get("mean")), part.get("episodes")
+    if mean is None:
+        return None
+    count = episodes if isinstance(episodes, int) else None
+    return Evaluation(label, mean, _known(part.get("low")), _known(part.get("high")), count)
+
+
+def _known(value: Any) -> float | None:
+    """The number, None for NaN and what is none."""
+    return float(value) if isinstance(value, int | float) and value == value else None

@@ -1,0 +1,131 @@
+"""Runs that differ in nothing but their seed belong together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rollmill.errors import Refused
+from rollmill.report.records import Record, read_record
+
+SEEDS_FILE = "seeds.json"  # makes a folder one of runs that differ in their seed
+NOT_COMPARED = ("observe.", "checkpoint.")  # how a run is watched and saved; what is learned is the same
+
+
+@dataclass(frozen=True)
+class Group:
+    """One experiment: a config, tried with one seed or several."""
+
+    label: str
+    runs: tuple[Record, ...]
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """By dotted key, of its first run that has one."""
+        return next((run.config for run in self.runs if run.config), {})
+
+    @property
+    def title(self) -> str:
+        """What learns what."""
+        return f"{self.runs[0].algorithm} on {self.runs[0].env}"
+
+    @property
+    def env(self) -> str:
+        """Id of the environment."""
+        return self.runs[0].env
+
+    def numbers(self, *keys: str) -> list[float]:
+        """A number of each run's summary, where it is known."""
+        return [value for run in self.runs if (value := run.number(*keys)) is not None]
+
+
+def expand(paths: Sequence[Path]) -> list[Path]:
+    """The run folders that are meant: folders of several seeds are replaced by what is in them, repetitions dropped."""
+    folders: list[Path] = []
+    for path in paths:
+        folders += _seed_runs(path) if (path / SEEDS_FILE).is_file() else [path]
+    return list({folder.resolve(): folder for folder in folders}.values())
+
+
+def gather(paths: Sequence[Path]) -> list[Group]:
+    """Read the runs and group them, in the order in which they were given."""
+    records = [read_record(path) for path in expand(paths)]
+    if all(record.is_empty for record in records):
+        empty = records[0]
+        others = f" (nor have {len(records) - 1} others)" if len(records) > 1 else ""
+        raise Refused(
+            f"report: {empty.path} ({empty.status}) has made no update{others}, so there is nothing to show: "
+            "name a run that has"
+        )
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(_identity(record), []).append(record)
+    unnamed = [Group(_label(runs), tuple(sorted(runs, key=_seed_order))) for runs in groups.values()]
+    return _told_apart(unnamed)
+
+
+def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    """The settings that are not the same in all groups, with each group's value; None where a group has none."""
+    keys = list(dict.fromkeys(key for group in groups for key in group.config if is_compared(key)))
+    rows = {key: [group.config.get(key) for group in groups] for key in keys}
+    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+
+
+def is_compared(key: str) -> bool:
+    """Whether runs with different values of this setting are different experiments."""
+    return key not in ("seed", "runtime.pin") and not key.startswith(NOT_COMPARED)
+
+
+def _seed_runs(folder: Path) -> list[Path]:
+    try:
+        record = json.loads((folder / SEEDS_FILE).read_text(encoding="utf-8"))
+        seeds = list(record["seeds"])
+    except (OSError, ValueError, TypeError, KeyError):
+        seeds = []  # broken: the folders are still there
+    named = [folder / f"seed-{seed}" for seed in seeds] or sorted(folder.glob("seed-*"))
+    runs = [path for path in named if (path / "run.json").is_file() or (path / "summary.json").is_file()]
+    if not runs:
+        raise Refused(f"report: {folder}: none of its seeds has begun: wait, or name other runs")
+    return runs
+
+
+def _identity(record: Record) -> str:
+    if not record.config:
+        return str(record.path)  # nobody knows what it is like
+    settings = {key: value for key, value in record.config.items() if is_compared(key)}
+    return json.dumps(settings, sort_keys=True, default=str)
+
+
+def _seed_order(record: Record) -> tuple[bool, Any]:
+    return (not isinstance(record.seed, int), record.seed if isinstance(record.seed, int) else str(record.path))
+
+
+def _label(runs: Sequence[Record]) -> str:
+    """What the names of the folders have in common: of runs/ppo/seed-1 and runs/ppo/seed-2 it is ppo."""
+    paths = [run.path.resolve() for run in runs]
+    parents = {path.parent for path in paths}
+    if len(parents) == 1 and all(re.fullmatch(r"seed-\d+", path.name) for path in paths):
+        return parents.pop().name
+    if len(paths) == 1:
+        return paths[0].name
+    common = re.sub(r"([-_. ]*seed)?[-_. ]*$", "", _common_beginning([path.name for path in paths]))
+    return common or f"{runs[0].algorithm} on {runs[0].env}"
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    return first[: next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
+
+
+def _told_apart(groups: list[Group]) -> list[Group]:
+    """The groups with a number behind a label that comes again."""
+    seen: dict[str, int] = {}
+    result = []
+    for group in groups:
+        seen[group.label] = times = seen.get(group.label, 0) + 1
+        result.append(group if times == 1 else replace(group, label=f"{group.label} ({times})"))
+    return result

@@ -1,0 +1,183 @@
+"""The tables of the page."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rollmill.observe.phrases import TIME_SHARES, amount, count
+from rollmill.report.charts import baselines
+from rollmill.report.evaluations import Evaluation
+from rollmill.report.groups import Group, differences
+from rollmill.report.markup import Markup, join, tag
+from rollmill.report.records import Record
+from rollmill.report.spread import Spread, spread
+
+UNKNOWN = "–"
+
+
+def group_table(groups: Sequence[Group], colours: Sequence[int]) -> Markup:
+    """One row per group: what it reached, and how fast."""
+    head = ("Group", "Seeds", "Final return", "Best", "Greedy", "Random", "Steps", "Steps/s", "Minutes", "Status")
+    rows = []
+    for group, colour in zip(groups, colours, strict=True):
+        label = tag("a", swatch(colour), group.label, href=f"#group-{colour}")
+        seconds = [value / 60 for value in group.numbers("throughput", "seconds")]
+        rows.append(
+            [
+                label,
+                str(len(group.runs)),
+                with_interval(spread(group.numbers("returns", "mean_100"))),
+                with_interval(spread(group.numbers("returns", "best_mean_100"))),
+                with_interval(spread(group.numbers("returns", "greedy"))),
+                _known(baselines(group).get("random policy"), amount),
+                _mean(group.numbers("env_steps"), count),
+                _mean(group.numbers("throughput", "steps_per_second"), count),
+                _mean(seconds, minutes),
+                statuses(group),
+            ]
+        )
+    return table(head, rows, "Results by group")
+
+
+def run_table(group: Group) -> Markup:
+    """One row per run, with all that is needed to tell it from others and to repeat it."""
+    results = ("Seed", "Status", "Final return", "Best", "Greedy", "Steps", "Steps/s", "Minutes")
+    head = (*results, "Parameters", "Resume", "Commit", "Failures", "Folder")
+    return table(head, [_run_row(run) for run in group.runs], f"Runs of {group.label}")
+
+
+def difference_table(groups: Sequence[Group], colours: Sequence[int]) -> Markup:
+    """The settings in which the groups differ."""
+    rows = [
+        [tag("code", key), *(tag("code", setting(value)) for value in values)]
+        for key, values in differences(groups).items()
+    ]
+    if not rows:
+        return tag("p", "No setting differs.")
+    heads = [join(swatch(colour), group.label) for group, colour in zip(groups, colours, strict=True)]
+    return table(("Setting", *heads), rows, "Settings that differ", is_numeric=False)
+
+
+def player_table(group: Group) -> Markup:
+    """The newest evaluation of each run, policy and baselines, a column per run; empty if there is none."""
+    runs = [run for run in group.runs if run.evaluated.players]
+    if not runs:
+        return Markup()
+    found = [{player.label: player for player in run.evaluated.players} for run in runs]
+    rows = []
+    for label in dict.fromkeys(label for players in found for label in players):
+        cells = [players.get(label) for players in found]
+        rows.append([label, *(with_interval(_evaluated(cell) if cell else None) for cell in cells)])
+    return table(("Evaluation", *(f"Seed {run.seed}" for run in runs)), rows, f"Evaluations of {group.label}")
+
+
+def config_list(group: Group) -> Markup:
+    """Every setting, folded."""
+    lines = "\n".join(f"{key}: {setting(value)}" for key, value in group.config.items() if key != "seed")
+    return tag("details", tag("summary", "All settings"), tag("pre", lines or "config.yaml can't be read"))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str, is_numeric: bool = True) -> Markup:
+    """A table that scrolls sideways on a narrow screen, by keyboard too."""
+    top = tag("thead", tag("tr", *(tag("th", cell, scope="col") for cell in head)))
+    body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
+    inside = tag("table", tag("caption", caption, class_="unseen"), top, tag("tbody", *body))
+    kind = "scroll" if is_numeric else "scroll text"
+    return tag("div", inside, class_=kind, tabindex=0, role="region", aria_label=caption)
+
+
+def with_interval(value: Spread | None) -> Markup:
+    """`182.1 [170.0, 194.2]`."""
+    if value is None:
+        return Markup(UNKNOWN)
+    mean = tag("b", amount(value.mean))
+    if value.low is None or value.high is None:
+        return mean
+    return join(mean, " ", tag("span", f"[{amount(value.low)}, {amount(value.high)}]", class_="interval"))
+
+
+def statuses(group: Group) -> Markup:
+    """How many of the runs are done, running and so on."""
+    counts = Counter(run.status for run in group.runs)
+    return join(*(badge(status, f"{times} {status}") for status, times in counts.items()))
+
+
+def badge(status: str, text: str) -> Markup:
+    """A status, coloured by whether it is a good one."""
+    kind = {"done": "good", "running": "open", "interrupted": "open"}.get(status, "bad")
+    return tag("span", text, class_=f"badge {kind}")
+
+
+def swatch(colour: int) -> Markup:
+    """The colour of a group."""
+    return tag("span", class_=f"swatch s{colour % 8}", aria_hidden="true")
+
+
+def setting(value: Any) -> str:
+    """A value of a config as it stands in a file."""
+    return UNKNOWN if value is None else json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+
+
+def minutes(value: float) -> str:
+    """A duration: `0.1`, `12.5`, `480`."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def time_shares(group: Group) -> list[tuple[str, float]]:
+    """Where the time went: share per activity, averaged over the runs."""
+    shares = [(name, spread(group.numbers("throughput", "time", name))) for name in TIME_SHARES]
+    return [(name, share.mean) for name, share in shares if share]
+
+
+def _mean(values: Sequence[float], words: Callable[[float], str]) -> str:
+    mean = spread(values)
+    return words(mean.mean) if mean else UNKNOWN
+
+
+def _evaluated(player: Evaluation) -> Spread:
+    return Spread(player.mean, player.low, player.high, player.episodes or 0)
+
+
+def _run_row(run: Record) -> list[str]:
+    digest = run.summary.get("parameters_sha256")
+    commit = (run.summary.get("process") or {}).get("git_commit")
+    seconds = run.number("throughput", "seconds")
+    reason = str(run.summary.get("reason") or "")
+    return [
+        UNKNOWN if run.seed is None else str(run.seed),
+        tag("span", badge(run.status, run.status), title=reason or None),
+        *(_known(run.number("returns", key), amount) for key in ("mean_100", "best_mean_100", "greedy")),
+        _known(run.number("env_steps"), count),
+        _known(run.number("throughput", "steps_per_second"), count),
+        UNKNOWN if seconds is None else minutes(seconds / 60),
+        tag("code", str(digest)[:12], title=str(digest)) if digest else UNKNOWN,
+        str(run.summary.get("resume_grade") or UNKNOWN),
+        tag("code", _short(str(commit)), title=str(commit)) if commit else UNKNOWN,
+        _failures(run),
+        tag("code", str(run.path)),
+    ]
+
+
+def _known(value: float | None, words: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else words(value)
+
+
+def _short(commit: str) -> str:
+    name, plus, changes = commit.partition("+")
+    return name[:10] + plus + changes
+
+
+def _failures(run: Record) -> str:
+    failures = run.summary.get("failures")
+    if not isinstance(failures, dict):
+        return UNKNOWN
+    workers = failures.get("workers") or []
+    parts = [f"{len(workers)} workers replaced"] if workers else []
+    parts += [f"{failures[key]} {text}" for key, text in _FAILURES.items() if failures.get(key)]
+    return ", ".join(parts) or "none"
+
+
+_FAILURES = {"environments": "of environments", "quarantined": "environments quarantined"}
