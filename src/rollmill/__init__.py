@@ -2,7 +2,9 @@
 
 rollmill.train("configs/ppo/cartpole.yaml", seed=3) -> Run
 rollmill.resume(run) -> Run
+rollmill.evaluate(run, episodes=20) -> how good its policy is, beside baselines
 rollmill.load(run) -> policy: policy(obs) -> action, policy.reset()
+rollmill.make_env("oscillator/bvp") -> gymnasium.Env, for other people's tools
 rollmill.Experiment(rollmill.load_config(…)).run() -> events
 """
 
@@ -12,13 +14,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rollmill.envs.single import make_env
+    from rollmill.evaluation.evaluate import evaluate
     from rollmill.experiment import Experiment, Run, load, load_config, resume, train
 
-__all__ = ["Experiment", "Run", "load", "load_config", "resume", "train"]
+__all__ = ["Experiment", "Run", "evaluate", "load", "load_config", "make_env", "resume", "train"]
+
+_ELSEWHERE = {"evaluate": "rollmill.evaluation.evaluate", "make_env": "rollmill.envs.single"}
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: `import rollmill` and `rollmill --help` stay fast without torch."""
     if name in __all__:
-        return getattr(import_module("rollmill.experiment"), name)
+        return getattr(import_module(_ELSEWHERE.get(name, "rollmill.experiment")), name)
     raise AttributeError(f"module 'rollmill' has no attribute '{name}'")

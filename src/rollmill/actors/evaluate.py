@@ -10,19 +10,16 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from rollmill.actors.episodes import Episodes
+from rollmill.actors.players import GreedyPlayer, RandomPlayer
+from rollmill.actors.playing import Episode, play_episodes
 from rollmill.algorithms.policy import Policy
-from rollmill.envs.check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
+from rollmill.envs.players import MakePlayer
 from rollmill.errors import RollmillError
-from rollmill.nested import Nested
-from rollmill.seeding import generator, integer_seed
-from rollmill.types import Array, AssemblerSpec
+from rollmill.seeding import episode_seed, integer_seed
 
 PATIENCE = 5  # times the seconds that playing was meant to take
-
-Decide = Callable[[Nested, Array], Array]  # (obs, reset) → action
 
 
 class Scored(NamedTuple):
@@ -38,7 +35,7 @@ class Scored(NamedTuple):
 
 
 def play(
-    decide: Decide,
+    make_player: MakePlayer,
     config: EnvConfig,
     seed: int,
     episodes: int,
@@ -53,33 +50,32 @@ def play(
     if not episodes:
         return Scored((), 0.0)
     size = min(config.group_size, episodes)
-    quota = np.full(size, episodes // size) + (np.arange(size) < episodes % size)
-    endless = AssemblerSpec("unroll", 2**62)
-    players = Episodes(make_group(config, size), config, endless, seed, 0)
+    rows = [
+        [Episode(number, episode_seed(seed, 0, k, number // size)) for number in range(k, episodes, size)]
+        for k in range(size)
+    ]
+    group = make_group(config, size)
     started = perf_counter()
+
+    def may_begin() -> bool:
+        return perf_counter() - started <= seconds
+
+    def may_go_on() -> bool:
+        return not is_unwanted() and perf_counter() - started < PATIENCE * seconds
+
     try:
-        returns: list[float] = []
-        obs, reset = players.begin()
-        while quota.any() and not is_unwanted() and (elapsed := perf_counter() - started) < PATIENCE * seconds:
-            if elapsed > seconds:
-                quota = np.minimum(quota, 1)
-            outcome = players.step(decide(obs, reset))
-            counted = (outcome.terminated | outcome.truncated) & (quota > 0)
-            returns += outcome.episode_return[counted].tolist()
-            quota = (quota - counted) * players.in_play  # who failed for good is not waited for
-            obs, reset = outcome.obs, outcome.reset
+        playing = play_episodes(group, make_player(size), rows, None, may_begin, may_go_on)
+        returns = [played.total for played in playing if not played.failure]
         return Scored(tuple(returns), perf_counter() - started)
     finally:
         with suppress(RollmillError):  # the score is known; an environment that won't close doesn't change it
-            players.close()
+            group.close()
 
 
 def play_randomly(space: gym.Space[Any], config: EnvConfig, root_seed: int, episodes: int, seconds: float) -> Scored:
     """The random baseline: uniform actions, whatever is seen."""
-    size = min(config.group_size, episodes)
-    rng = generator(root_seed, "random policy")
     seed = integer_seed(root_seed, "random baseline")
-    return play(lambda obs, reset: random_actions(space, size, rng), config, seed, episodes, seconds)
+    return play(lambda size: RandomPlayer(space, size, seed), config, seed, episodes, seconds)
 
 
 def play_greedily(
@@ -94,13 +90,5 @@ def play_greedily(
 
     It ends early when `is_unwanted` says so.
     """
-    policy = make(min(config.group_size, episodes))
-    state = policy.initial_state()
-
-    def decide(obs: Nested, reset: Array) -> Array:
-        nonlocal state
-        decision = policy.act(obs, state, reset, None)
-        state = decision.state
-        return decision.action
-
-    return play(decide, config, integer_seed(root_seed, "greedy evaluation"), episodes, seconds, is_unwanted)
+    seed = integer_seed(root_seed, "greedy evaluation")
+    return play(lambda size: GreedyPlayer(make(size)), config, seed, episodes, seconds, is_unwanted)

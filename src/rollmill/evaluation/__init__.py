@@ -1,0 +1,1 @@
+"""Playing for the record: episodes of a policy, a script or chance, counted, compared, dumped and filmed."""
