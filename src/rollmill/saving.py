@@ -10,7 +10,7 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from rollmill.errors import nearest
-from rollmill.learners.checkpoint import Checkpoints, Content
+from rollmill.learners.checkpoint import EVALUATION, Checkpoints, Content
 from rollmill.learners.checkpoint_files import write_files
 from rollmill.learners.learner import Learner
 from rollmill.observe.events import Checkpointed, Event, Progress, Said
@@ -77,7 +77,7 @@ class Saver:
     def complaint(self, learner: Learner) -> str | None:
         """What is wrong with the name of the metric that chooses the best checkpoint; told once, behind an update."""
         name, known = self._checkpoints.config.best, self._metrics_of(learner)
-        if self._has_complained or not self._metrics or name in known:
+        if self._has_complained or not self._metrics or name in known or name == EVALUATION:
             return None
         self._has_complained = True
         return f"checkpoint.best={name} is no metric of this run, so no checkpoint is kept as the best: " + nearest(

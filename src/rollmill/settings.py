@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rollmill.algorithms.ppo import PPOConfig
 from rollmill.algorithms.vpg import VPGConfig
 from rollmill.config import Config
 from rollmill.config_file import Loaded, build, load
 from rollmill.envs.config import EnvConfig
-from rollmill.learners.checkpoint import CheckpointConfig
+from rollmill.envs.families import path_args
+from rollmill.learners.checkpoint import EVALUATION, CheckpointConfig
 from rollmill.learners.learner import TrainConfig
 from rollmill.models.config import ModelConfig
 from rollmill.observe.config import ObserveConfig
@@ -32,6 +33,12 @@ class ExperimentConfig(Config):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="where to run")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what to save, and when")
     observe: ObserveConfig = Field(default_factory=ObserveConfig, description="what to show and keep")
+
+    @model_validator(mode="after")
+    def _evaluates_what_it_chooses_by(self) -> Self:
+        if self.checkpoint.best == EVALUATION and self.observe.evaluate.seconds is None:
+            raise ValueError("checkpoint.best=evaluation needs observe.evaluate.seconds; set it, e.g. to 60")
+        return self
 
 
 def load_config(
@@ -56,10 +63,15 @@ def _anchored(loaded: Loaded[ExperimentConfig], folder: Path) -> Loaded[Experime
     if place.endswith(".py"):
         env = config.env.model_copy(update={"id": f"{_absolute(place, folder)}:{name}"})
         config = config.model_copy(update={"env": env})
+    paths = {key: config.env.args[key] for key in path_args(config.env.id) if key in config.env.args}
+    if paths:
+        args = {key: _absolute(path, folder) if isinstance(path, str) else path for key, path in paths.items()}
+        env = config.env.model_copy(update={"args": {**config.env.args, **args}})
+        config = config.model_copy(update={"env": env})
     return replace(loaded, config=config)
 
 
 def _absolute(file: str, folder: Path) -> str:
     """The file that is meant; left as it is if there is none, so that the refusal names what the user wrote."""
-    found = next((path for path in (folder / file, Path(file)) if path.is_file()), None)
+    found = next((path for path in (folder / file, Path(file)) if path.exists()), None)
     return file if found is None else str(found.resolve())

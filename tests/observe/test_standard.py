@@ -28,7 +28,7 @@ def test_a_whole_run_leaves_its_files_and_a_summary_that_points_at_them(tmp_path
 def test_parts_can_be_left_out(tmp_path: Path) -> None:
     config = ObserveConfig(console="none", tensorboard=False, curve=False)
     names = [observer.name for observer in default_observers(tmp_path, config)]
-    assert names == ["jsonl", "csv", "episodes", "logs", "summary"]
+    assert names == ["jsonl", "csv", "episodes", "logs", "summary", "watch"]
 
 
 @pytest.mark.parametrize("wrong", [{"console": "loud"}, {"interval": -1.0}, {"log_interval": "fast"}, {"colour": True}])

@@ -34,8 +34,11 @@ from rollmill.learners.checkpoint_files import (
     sync_folder,
     write_files,
 )
+from rollmill.learners.evaluated import EVALUATED
 
-__all__ = ["CheckpointConfig", "Checkpoints", "Content", "Damaged", "Found", "Unjudged"]
+__all__ = ["EVALUATION", "CheckpointConfig", "Checkpoints", "Content", "Damaged", "Found", "Unjudged"]
+
+EVALUATION = "evaluation"  # the value of checkpoint.best that leaves the choice to periodic evaluation
 
 _NUMBERED = re.compile(r"[0-9]{9,18}")
 _HIDDEN = re.compile(r"\.(draft|aside|trash)-([a-z0-9]+)-([0-9]{1,18})")  # kind, subject, process
@@ -53,7 +56,9 @@ class CheckpointConfig(Config):
         default=None, ge=1, description="the first checkpoint after each multiple of this many steps is kept for ever"
     )
     best: str = Field(
-        default="mean_100", description="the metric whose highest value makes the checkpoint that is kept as `best`"
+        default="mean_100",
+        description="the metric whose highest value makes the checkpoint that is kept as `best`; "
+        "evaluation: the mean return found by observe.evaluate",
     )
 
 
@@ -166,9 +171,11 @@ class Checkpoints:
                 if aside.is_abandoned:
                     self._discard(aside.path)
         self._survey()
-        self._link("latest", content.update)
-        if (best := self._best()) is not None:
-            self._link("best", best)
+        self._link("latest", final.name)
+        if self.config.best == EVALUATION:
+            self._link("best", EVALUATED)  # leads nowhere until something has been evaluated
+        elif (best := self._best()) is not None:
+            self._link("best", self._path(best).name)
         self._prune()
         return final
 
@@ -326,8 +333,8 @@ class Checkpoints:
         for update in passed.union(line) - kept:
             self._discard(self._path(update))
 
-    def _link(self, name: str, update: int) -> None:
-        link, target = self.folder / name, self._path(update).name
+    def _link(self, name: str, target: str) -> None:
+        link = self.folder / name
         if link.is_symlink() and os.readlink(link) == target:
             return
         draft = self._hidden("draft", name)

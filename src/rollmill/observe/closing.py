@@ -22,6 +22,7 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
         "status": _status(summary),
         "trained": _trained(summary),
         "return": _returns(summary),
+        "evaluated": _evaluated(summary),
         "verdict": verdict(summary),
         "speed": _speed(summary),
         "time": shares(_part(_part(summary, "throughput"), "time")),
@@ -55,6 +56,12 @@ def verdict(summary: Mapping[str, Any]) -> str:
     if abs(gain) <= CHANCE * abs(random):
         return f"not learned, about as good as chance: {numbers}"
     return f"learned: {numbers}" if gain > 0 else f"not learned, worse than chance: {numbers}"
+
+
+def _evaluated(summary: Mapping[str, Any]) -> str:
+    """The best of the evaluations during training."""
+    best = _part(_part(summary, "evaluations"), "best")
+    return f"{amount(best['mean'])} (best, at {count(best['env_steps'])} steps)" if best else ""
 
 
 def _status(summary: Mapping[str, Any]) -> str:

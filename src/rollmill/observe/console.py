@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rollmill.observe.closing import closing_lines
 from rollmill.observe.config import ObserveConfig
@@ -36,8 +39,10 @@ class ConsoleObserver:
     name = "console"
     overflow: Overflow = "drop"
 
-    def __init__(self, run: Path, display: Display, interval: float) -> None:
+    def __init__(self, run: Path, display: Display, interval: float, hints: Sequence[str] = ()) -> None:
         self._run = run
+        self._hints = tuple(hints)  # told once, below the plan
+        self._lock = threading.Lock()  # of the display: other observers tell something in their own threads
         self._display = display
         self._window = MetricsWindow(interval)
         self._scene = Scene()
@@ -46,11 +51,31 @@ class ConsoleObserver:
 
     def receive(self, event: Event) -> None:
         """Show what an event changes, if it is time for that."""
+        with self._lock:
+            self._receive(event)
+
+    def tell(self, line: str) -> None:
+        """Print a line that another observer wants seen, from any thread."""
+        with self._lock:
+            self._display.say([line])
+
+    def close(self) -> None:
+        """Give the terminal back and print the summary."""
+        with self._lock:
+            self._display.finish()
+        self._display.say(f"warning: {line}" for line in self._warnings.lines())
+        if self._stopped is not None:
+            known = {"title": self._scene.title, "run": str(self._run)}
+            outcome = {"status": self._stopped.status, "reason": self._stopped.reason}
+            found = _evaluations(self._run)
+            self._display.say(["", *closing_lines({**known, **self._stopped.summary, **found, **outcome})])
+
+    def _receive(self, event: Event) -> None:
         # A checkpoint is no news for a person, so it ends no stretch here.
         row = None if isinstance(event, Checkpointing) else self._window.add(event)
         if isinstance(event, RunStarted):
             self._scene = Scene(event.title, event.random_return, event.progress, event.progress)
-            self._display.say([event.title, *(f"  {line}" for line in event.plan)])
+            self._display.say([event.title, *(f"  {line}" for line in (*event.plan, *self._hints))])
             self._display.show(self._scene)
         elif isinstance(event, Said) and event.level == "error":
             self._display.say([f"error: {event.component}: {event.text}"])
@@ -69,14 +94,14 @@ class ConsoleObserver:
             self._scene = replace(self._scene, progress=event.progress, row=row)
             self._display.show(self._scene)
 
-    def close(self) -> None:
-        """Give the terminal back and print the summary."""
-        self._display.finish()
-        self._display.say(f"warning: {line}" for line in self._warnings.lines())
-        if self._stopped is not None:
-            known = {"title": self._scene.title, "run": str(self._run)}
-            outcome = {"status": self._stopped.status, "reason": self._stopped.reason}
-            self._display.say(["", *closing_lines({**known, **self._stopped.summary, **outcome})])
+
+def _evaluations(run: Path) -> dict[str, Any]:
+    """What the observer of evaluations, closed before the console, has added to the summary."""
+    try:
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {"evaluations": summary["evaluations"]} if "evaluations" in summary else {}
 
 
 def make_display(config: ObserveConfig, stream: TextIO | None) -> tuple[Display, float]:

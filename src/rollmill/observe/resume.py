@@ -98,7 +98,7 @@ def _csv_lines(file: BinaryIO, env_steps: int) -> Iterator[Piece]:
 def _records(file: BinaryIO, env_steps: int) -> Iterator[Piece]:
     """TensorBoard's framing: length (uint64), its checksum (uint32), data, checksum of the data (uint32)."""
     # Imported here: 0.35 s that only a resumed run with TensorBoard pays.
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
     from tensorboard.compat.proto.event_pb2 import Event as Record
     from tensorboard.summary.writer.record_writer import masked_crc32c
 

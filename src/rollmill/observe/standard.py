@@ -9,12 +9,15 @@ from typing import TextIO
 from rollmill.observe.config import ObserveConfig
 from rollmill.observe.console import ConsoleObserver, make_display
 from rollmill.observe.curve import CurveObserver
+from rollmill.observe.evaluate import EvaluationObserver
 from rollmill.observe.files import CsvObserver, EpisodesObserver, JsonlObserver
+from rollmill.observe.keys import keys_of
 from rollmill.observe.logs import LogObserver
 from rollmill.observe.observer import Observer
 from rollmill.observe.resume import last_episodes
 from rollmill.observe.summary import SummaryObserver
 from rollmill.observe.tensorboard import TensorBoardObserver
+from rollmill.observe.watch import HINT, WatchObserver
 
 
 def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = None) -> list[Observer]:
@@ -35,7 +38,19 @@ def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = 
         observers.append(TensorBoardObserver(run, config.log_interval, past))
     if config.curve:
         observers.append(CurveObserver(run))
-    if config.console != "none":
+    shows, tell = config.console != "none", _nobody
+    keys = keys_of(sys.stdin, stream or sys.stdout) if shows and config.keys else None
+    if shows:
         display, interval = make_display(config, stream or sys.stdout)
-        observers.append(ConsoleObserver(run, display, interval))
+        console = ConsoleObserver(run, display, interval, [] if keys is None else [HINT])
+        tell = console.tell
+    observers.append(WatchObserver(run, tell, keys, config.watch_niceness))
+    if config.evaluate.seconds is not None:
+        observers.append(EvaluationObserver(run, config.evaluate, tell))
+    if shows:
+        observers.append(console)
     return observers
+
+
+def _nobody(line: str) -> None:
+    """Where nobody looks, nothing is told."""

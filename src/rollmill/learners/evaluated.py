@@ -1,0 +1,74 @@
+"""The checkpoint that was evaluated best: kept beside the others, whatever becomes of the one that it was made of.
+
+A checkpoint is held (a copy of links, so it costs no room) while it is evaluated, since training goes on and removes
+old ones meanwhile. The best so far becomes `evaluated-<update>`, to which the link `evaluated` leads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from rollmill.learners.checkpoint_files import sync_folder
+
+EVALUATED = "evaluated"  # the link
+_HELD = ".held-"  # what all that is not finished begins with
+_KEPT = re.compile(rf"{EVALUATED}-[0-9]{{9,18}}")
+
+
+class EvaluatedCheckpoints:
+    """What periodic evaluation keeps in `<run>/checkpoints`; names that nobody else there looks at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def hold(self, checkpoint: Path) -> Path:
+        """A copy that nobody removes; OSError if the checkpoint is gone or there is no room."""
+        held = self.folder / f"{_HELD}{checkpoint.name}"
+        self.let_go(held)
+        held.mkdir()
+        try:
+            for file in checkpoint.iterdir():
+                try:
+                    os.link(file, held / file.name)
+                except FileNotFoundError:
+                    raise
+                except OSError:  # a file system without hard links
+                    shutil.copyfile(file, held / file.name)
+        except BaseException:
+            self.let_go(held)
+            raise
+        return held
+
+    def let_go(self, held: Path) -> None:
+        """Remove what was held."""
+        shutil.rmtree(held, ignore_errors=True)
+
+    def keep(self, held: Path, update: int) -> Path:
+        """Make what was held the best so far; the link is never without a whole checkpoint behind it."""
+        kept = self.folder / f"{EVALUATED}-{update:09d}"
+        if kept.exists():  # the same update, evaluated again after a resume
+            self.let_go(held)
+        else:
+            os.rename(held, kept)
+        draft = self.folder / f"{_HELD}{EVALUATED}"
+        with suppress(FileNotFoundError):
+            draft.unlink()
+        os.symlink(kept.name, draft)
+        os.replace(draft, self.folder / EVALUATED)
+        sync_folder(self.folder)
+        for name in os.listdir(self.folder):
+            if _KEPT.fullmatch(name) and name != kept.name:
+                self.let_go(self.folder / name)
+        return kept
+
+    def sweep(self) -> None:
+        """Remove what an earlier process of this run has held; only one process at a time writes a run."""
+        for path in self.folder.glob(f"{_HELD}*"):
+            if path.is_symlink():
+                path.unlink(missing_ok=True)
+            else:
+                self.let_go(path)
