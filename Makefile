@@ -5,20 +5,24 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN ?= runs/cartpole-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup train test check prove bench format lint type clean
+.PHONY: setup browser train test check prove bench format lint type clean
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,doom,native,unity,video,dev]"
 	touch $@
 
 train: setup  ## the main job: train PPO on CartPole and show the result
 	$(BIN)/rollmill train configs/ppo/cartpole.yaml --run $(RUN)
 	$(BIN)/rollmill show $(RUN)
 
-test: setup  ## every test that takes minutes at most
+browser:  ## for the tests that look at pages; they are skipped where it can't be had
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
+		> /dev/null 2>&1 || echo "no chromium and no way to install it: the tests that look at pages are skipped"
+
+test: setup browser  ## every test that takes minutes at most
 	$(BIN)/pytest -n 2 -m "not prove"
 
 check: setup lint type  ## format, lint, types, fast tests: at most four minutes

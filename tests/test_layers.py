@@ -15,7 +15,20 @@ LAYERS = [
     {"stores", "transport", "algorithms", "envs"},
     {"actors", "learners", "observe"},
     {"runtime"},
-    {"experiment", "policy", "assembly", "settings", "run_folder", "resuming", "saving", "session", "interruption"},
+    {
+        "experiment",
+        "evaluation",
+        "seeds",
+        "policy",
+        "assembly",
+        "settings",
+        "run_folder",
+        "resuming",
+        "saving",
+        "session",
+        "interruption",
+        "watching",
+    },
     {"cli", "report", "__main__", "__init__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -57,7 +70,7 @@ def test_algorithms_know_nothing_of_transport_stores_or_environments():
 
 def test_stores_transport_and_envs_never_import_algorithms():
     for part in ("stores", "transport", "envs", "models"):
-        for path in (SOURCE / part).glob("*.py"):
+        for path in (SOURCE / part).rglob("*.py"):
             assert "algorithms" not in imports(path), path
 
 

@@ -19,6 +19,10 @@ class Refused(RollmillError):
     exit_code = 2
 
 
+class Absent(Refused):
+    """What the input names is not on this machine (a build, a run); elsewhere the input may be right."""
+
+
 class WorkerFailed(RollmillError):
     """A component died outside the main process; `child_traceback` is what it said last."""
 

@@ -51,7 +51,7 @@ def test_killing_workers_fifty_times_in_one_run(case, tmp_path):
     summary = json.loads((tmp_path / f"{case}-processes" / "summary.json").read_text())
     replaced = summary["failures"]["workers"]
     assert summary["status"] == "done"
-    assert len(replaced) >= 25, "a worker killed again before it was ready counts once; how often depends on the machine"
+    assert len(replaced) >= 25, "a worker killed again before it was ready counts once; that depends on the machine"
     recoveries = [worker["seconds"] - worker["replay_seconds"] for worker in replaced]
     replays = [worker["replay_seconds"] for worker in replaced]
     print(f"\n{case}: {len(replaced)} recoveries, seconds: {_spread(recoveries)}, replays: {_spread(replays)}")

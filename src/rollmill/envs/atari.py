@@ -8,6 +8,7 @@ that seed + actions determine it in any process, and a snapshot continues anywhe
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 from rollmill import spaces
 from rollmill.envs.atari_snapshot import AtariSnapshot, encoded_size, from_bytes, to_bytes
 from rollmill.envs.config import AtariConfig, EnvConfig
-from rollmill.envs.group import StepResult, Trouble, needs_reset
+from rollmill.envs.group import StepResult, Trouble, even_sided, needs_reset
 from rollmill.envs.names import find_rom
 from rollmill.errors import Refused
 from rollmill.types import Array
 
 _NOOP, _FIRE = 0, 1  # in the numbering of the console
+_CONSOLE_RATE = 60.0  # pictures per second on a television
+# While the computer thinks these games draw nothing, so the screen shows what no state of the emulator holds.
+_WITHOUT_SNAPSHOTS = ("tic_tac_toe_3d",)
 _POWER_ON_SEED = 0  # of the emulator: what the console's memory holds when it is switched on
 
 
@@ -36,7 +40,10 @@ class AtariGame:
         self._ale = ale_py.ALEInterface()
         self._ale.setInt("random_seed", _POWER_ON_SEED)
         self._ale.setFloat("repeat_action_probability", 0.0)  # sticky actions are ours: the emulator's aren't seedable
-        self._ale.loadROM(ale_py.roms.get_rom_path(find_rom(env_id)))
+        file = Path(ale_py.roms.get_rom_path(find_rom(env_id)))
+        if ale_py.ALEInterface.isSupportedROM(file) is None:  # loading it would end the process
+            raise Refused(f"env.id={env_id}: this ale-py has no rules for {file.name}; choose another game")
+        self._ale.loadROM(file)
         self._ale.reset_game()
         actions = self._ale.getLegalActionSet() if config.full_actions else self._ale.getMinimalActionSet()
         self.actions = [int(action.value) for action in actions]
@@ -66,6 +73,9 @@ class AtariGame:
         self._generator = Generator(PCG64(SeedSequence(seed)))
         noops = int(self._generator.integers(1, self._config.noop_max + 1)) if self._config.noop_max else 0
         opening = [_NOOP] * noops + [_FIRE] * self._presses_fire
+        # Not every frame draws every pixel, and the picture is no part of a state: what the last episode left would
+        # show through (Qbert). A reset of the console blackens the screen.
+        self._ale.reset_game()
         self._ale.restoreSystemState(self._start)
         for action in opening:
             self._ale.act(action)
@@ -101,6 +111,14 @@ class AtariGame:
         truncated = self._frames >= self._config.max_frames or self._decisions == self._time_limit
         self.is_running = not (terminated or truncated)
         return reward, terminated, truncated
+
+    def render(self) -> Array:
+        """The screen in colour, as a person would see it."""
+        return np.asarray(self._ale.getScreenRGB())
+
+    def info(self) -> dict[str, Any]:
+        """Lives left and emulator frames since the console was reset."""
+        return {"lives": self._lives, "frames": self._frames}
 
     def snapshot(self) -> AtariSnapshot:
         """The whole state of the episode."""
@@ -156,6 +174,7 @@ class AtariGroup:
         self.broken = np.zeros(size, bool)
         self.troubles: deque[Trouble] = deque()
         self.frame_skip = config.atari.frame_skip
+        self.frame_rate = _CONSOLE_RATE / self.frame_skip
         self.observation_space: gym.Space[Any] = gym.spaces.Box(
             0, 255, (config.stacked_frames, pixels, pixels), np.uint8
         )
@@ -164,7 +183,8 @@ class AtariGroup:
         self.games = [AtariGame(config.id, config.atari, config.time_limit, row) for row in self.obs]
         self.action_space: gym.Space[Any] = gym.spaces.Discrete(len(self.games[0].actions))
         self._rom = find_rom(config.id)
-        self.snapshot_size = encoded_size(self._rom, self.games[0].emulator_bytes, self.obs[0].nbytes)
+        size_of_one = encoded_size(self._rom, self.games[0].emulator_bytes, self.obs[0].nbytes)
+        self.snapshot_size = 0 if self._rom in _WITHOUT_SNAPSHOTS else size_of_one
         self._reward = np.zeros(size)
         self._terminated = np.zeros(size, bool)
         self._truncated = np.zeros(size, bool)
@@ -186,12 +206,20 @@ class AtariGroup:
         return StepResult(self._reward, self._terminated, self._truncated)
 
     def snapshot(self, k: int) -> bytes:
-        """Emulator, picture, generator and counters."""
-        return to_bytes(self._rom, self.games[k].snapshot())
+        """Emulator, picture, generator and counters; b"" for a game whose screen can't be restored."""
+        return to_bytes(self._rom, self.games[k].snapshot()) if self.snapshot_size else b""
 
     def restore(self, k: int, data: bytes) -> None:
         """Go on from a snapshot of the same game."""
         self.games[k].restore(from_bytes(self._rom, data, self.obs[k].shape))
+
+    def render(self, k: int) -> Array:
+        """The screen of game k."""
+        return even_sided(self.games[k].render())
+
+    def info(self, k: int) -> dict[str, Any]:
+        """Lives and frames of game k."""
+        return self.games[k].info()
 
     def close(self) -> None:
         """Let go of the emulators; each frees its memory when the last reference goes."""

@@ -18,7 +18,7 @@ from numpy.random import PCG64, Generator, SeedSequence
 from numpy.typing import NDArray
 
 from rollmill import spaces
-from rollmill.envs.group import StepResult, Trouble, needs_reset
+from rollmill.envs.group import NoPicture, StepResult, Trouble, needs_reset
 from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
 from rollmill.types import Array
 
@@ -39,6 +39,7 @@ class CartPoleGroup:
     """K cart-poles; the contract is `EnvGroup`, the physics is gymnasium's `CartPoleEnv` (Euler, reward 1)."""
 
     frame_skip = 1
+    frame_rate = 50.0
 
     def __init__(self, size: int, time_limit: int = TIME_LIMITS["CartPole-v1"]) -> None:
         high = np.array([_X_LIMIT * 2, np.inf, _ANGLE_LIMIT * 2, np.inf], np.float32)
@@ -141,6 +142,14 @@ class CartPoleGroup:
         self._state[:, k] = state
         self.obs[k] = self._state[:, k]
         self._look_again()
+
+    def render(self, k: int) -> Array:
+        """None: for pictures there is gymnasium's own class, whose episodes are the same."""
+        raise NoPicture("CartPole as array operations has no pictures")
+
+    def info(self, k: int) -> dict[str, Any]:
+        """Nothing, as in gymnasium."""
+        return {}
 
     def close(self) -> None:
         """Nothing to free."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -12,9 +12,24 @@ from rollmill.envs.names import is_atari
 ATARI_STACK = 4  # frames; what Atari agents have looked at since Mnih et al. (2015)
 
 
+AtariPreset = Literal["classic", "machado", "dopamine", "apex"]
+# What publications agree on under these names; a key that is given beside a preset wins over it.
+ATARI_PRESETS: dict[AtariPreset, dict[str, Any]] = {
+    "classic": {"noop_max": 30, "sticky": 0.0, "full_actions": False, "one_life": False, "max_frames": 108_000},
+    "machado": {"noop_max": 0, "sticky": 0.25, "full_actions": True, "one_life": False, "max_frames": 18_000},
+    "dopamine": {"noop_max": 0, "sticky": 0.25, "full_actions": False, "one_life": False, "max_frames": 108_000},
+    "apex": {"noop_max": 30, "sticky": 0.0, "full_actions": True, "one_life": True, "max_frames": 108_000},
+}
+
+
 class AtariConfig(Config):
     """How an Atari game is played and seen; read only when `env.id` is an Atari game."""
 
+    preset: AtariPreset | None = Field(
+        default=None,
+        description="values of noop_max, sticky, full_actions, one_life and max_frames that aren't given: "
+        "as DQN played (classic), Machado et al. (2018), Dopamine, or Ape-X with one life",
+    )
     frame_skip: int = Field(
         default=4, ge=1, description="emulator frames per agent decision; the last two are max-pooled"
     )
@@ -32,13 +47,22 @@ class AtariConfig(Config):
     size: int = Field(default=84, ge=1, description="height and width of the grey image, in pixels")
     fire_reset: bool = Field(default=False, description="press FIRE once at the start, in games that have that action")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_preset(cls, values: Any) -> Any:
+        """The values of the preset under those that were given; a wrong name is left to be refused."""
+        preset = values.get("preset") if isinstance(values, dict) else None
+        known = ATARI_PRESETS.get(preset) if isinstance(preset, str) else None  # type: ignore[call-overload]
+        return values if known is None else {**known, **values}
+
 
 class EnvConfig(Config):
     """Which environment, how many of them, and what is done to their observations and rewards."""
 
     id: str = Field(
         min_length=1,
-        description="gymnasium id, Atari game, probe/<name>, path/to/file.py:Name or package.module:Name",
+        description="gymnasium id, Atari game, path/to/file.py:Name, package.module:Name, or one of oscillator/, "
+        "dodgeball/, doom/, unity/ and probe/<name>",
     )
     args: dict[str, Any] = Field(default_factory=dict, description="arguments of the environment's constructor")
     groups: int = Field(default=1, ge=1, description="number of env groups; each is one actor")
@@ -48,6 +72,9 @@ class EnvConfig(Config):
     )
     time_limit: int | None = Field(
         default=None, ge=1, description="agent decisions after which to truncate, instead of the registered limit"
+    )
+    previous: bool = Field(
+        default=False, description="also show the last action and reward, as recurrent agents like to see them"
     )
     reward_scale: float = Field(
         default=1.0, gt=0.0, description="factor on rewards before learning; returns are logged raw"

@@ -39,6 +39,12 @@ class EnvironmentFailed(RollmillError):
     """The environment's own code raised; the message names the environment, its index and the call."""
 
 
+class NoPicture(RollmillError):
+    """The environment can't be drawn; the message names it."""
+
+    exit_code = 2
+
+
 class StepResult(NamedTuple):
     """What one step of a group gave; rows of environments that were not active are 0 and False."""
 
@@ -71,6 +77,7 @@ class EnvGroup(Protocol):
     action_space: gym.Space[Any]  # of one environment
     observation_spec: Nested  # of ArraySpec, one environment
     frame_skip: int  # frames per agent decision
+    frame_rate: float  # agent decisions per second of the environment's own time, which is how fast a video plays
     obs: Nested  # [K, ...] in the dtype of the spec, updated in place
     snapshot_size: int  # bytes of one environment's snapshot at most (but see there); 0: the group has none
     broken: NDArray[np.bool_]  # [K], rows that failed for good and must be reset before they are stepped
@@ -103,9 +110,28 @@ class EnvGroup(Protocol):
         """
         ...
 
+    def render(self, k: int) -> Array:
+        """A picture of row k as it stands: uint8 [H, W, 3], both sides even; `NoPicture` if there is none.
+
+        Only of a group that was made for it (`make_group(..., pictures=True)`).
+        """
+        ...
+
+    def info(self, k: int) -> dict[str, Any]:
+        """What the environment says beside the observation about row k's last step or reset; {} if nothing."""
+        ...
+
     def close(self) -> None:
         """Free what the environments hold."""
         ...
+
+
+def even_sided(picture: Array) -> Array:
+    """The picture with an odd last row or column repeated: video codecs halve both sides."""
+    height, width = picture.shape[:2]
+    return (
+        np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge") if height % 2 or width % 2 else picture
+    )
 
 
 def needs_reset(index: int) -> RuntimeError:

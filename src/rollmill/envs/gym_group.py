@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollmill import nested, spaces
-from rollmill.envs.group import EnvironmentFailed, StepResult, Trouble, needs_reset
+from rollmill.envs.group import EnvironmentFailed, NoPicture, StepResult, Trouble, even_sided, needs_reset
 from rollmill.envs.gym_snapshot import measure_state
 from rollmill.envs.instance import Instance, MisshapenResult, OutOfMemory, watched
 from rollmill.envs.snapshot_bytes import pack, packed_size, row_bytes, row_size, unpack, write_row
@@ -48,6 +48,7 @@ class GymGroup:
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(first, name, None), gym.Space):
                 raise Refused(f"env.id={env_id}: the environment has no {name}; set it to a gymnasium space")
+        self.frame_rate = _frame_rate(first)
         self.observation_space = first.observation_space
         self.action_space = first.action_space
         self.observation_spec = spaces.observation_spec(self.observation_space, f"env.id={env_id}: observation")
@@ -110,6 +111,23 @@ class GymGroup:
             raise ValueError(str(failure)) from failure
         write_row(self.obs, k, shown)
         self._steps[k] = int.from_bytes(steps, "little")
+
+    def render(self, k: int) -> Array:
+        """What `env.render()` gives, if that is a picture."""
+        name = self._instances[k].name
+        try:
+            picture = np.asarray(self._instances[k].render())
+        except EnvironmentFailed as failure:
+            raise NoPicture(f"{failure}; it can't be drawn") from failure
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            what = "nothing" if picture.dtype == object else f"{picture.dtype} {picture.shape}"
+            raise NoPicture(f"{name}: render() gives {what}, no RGB picture; its render_mode must be rgb_array")
+        return even_sided(picture)
+
+    def info(self, k: int) -> dict[str, Any]:
+        """The info of the last step or reset."""
+        info = self._instances[k].info
+        return info if isinstance(info, dict) else {}
 
     def close(self) -> None:
         """Close every environment; the first failure is told when all have been tried."""
@@ -197,6 +215,12 @@ class GymGroup:
             when = f"step {step}" if step else "reset"
             remedy = "mend the environment or its observation_space"
             raise Refused(f"{self._instances[k].name}, {when}: {fault}; {remedy}")
+
+
+def _frame_rate(env: gym.Env[Any, Any]) -> float:
+    """The rate that the environment gives for its pictures; gymnasium's default where it gives none."""
+    rate = (getattr(env, "metadata", None) or {}).get("render_fps")
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else 30.0
 
 
 def _attempt(call: Callable[..., None], *args: Any) -> EnvironmentFailed | None:

@@ -28,6 +28,7 @@ class Instance:
         self.name = name  # "env.id=X: environment k"
         self._construct = watched(construct)
         self.env = self._construct()
+        self.info: dict[str, Any] = {}  # of the last call
         self._seed = 0
         self._start: bytes | None = None  # a state within the episode, where one was taken or set
         self._actions = _ActionLog()  # since `_start`, or since the reset
@@ -37,12 +38,13 @@ class Instance:
         self._seed = seed
         self._start = None
         self._actions.clear()
-        return self._ask("reset", seed=seed)[0]
+        observation, self.info = self._ask("reset", seed=seed)
+        return observation
 
     def step(self, action: Array) -> tuple[Any, Any, Any, Any]:
-        """What the environment gives for an action, info aside; `keep` the action once the result is found good."""
+        """What the environment gives for an action, `info` aside; `keep` the action once the result is found good."""
         # a copy: an environment may keep its action, or change it, and neither is the business of the agent or the log
-        observation, reward, terminated, truncated, _ = self._ask("step", action.copy())
+        observation, reward, terminated, truncated, self.info = self._ask("step", action.copy())
         return observation, reward, terminated, truncated
 
     def keep(self, action: Array) -> None:
@@ -86,6 +88,10 @@ class Instance:
         self._set_state(state)
         if self.snapshot() != state:
             raise EnvironmentFailed(f"{self.name}: after restore() its snapshot() differs from what was restored")
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._call("render")
 
     def close(self) -> None:
         """Close the environment."""

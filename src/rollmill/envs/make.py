@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import gymnasium as gym
@@ -11,6 +12,7 @@ import gymnasium as gym
 from rollmill.envs.atari import AtariGroup
 from rollmill.envs.cartpole import TIME_LIMITS, CartPoleGroup
 from rollmill.envs.config import EnvConfig
+from rollmill.envs.families import find_family, make_native, native_names
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.names import game_name, known_roms, suggest
@@ -22,20 +24,25 @@ from rollmill.loading import load_object
 Constructor = Callable[[], gym.Env[Any, Any]]
 
 
-def make_group(config: EnvConfig, size: int | None = None, verify: bool = False) -> EnvGroup:
-    """A group of `size` environments (`env.group_size` unless told); `verify` checks what third-party code gives."""
+def make_group(config: EnvConfig, size: int | None = None, verify: bool = False, pictures: bool = False) -> EnvGroup:
+    """A group of `size` environments (`env.group_size` unless told).
+
+    `verify` checks what third-party code gives; with `pictures` the group can be asked to `render`.
+    """
     size = config.group_size if size is None else size
-    if config.is_atari:
-        return AtariGroup(config, size)  # stacks its own frames
-    group = _make_unstacked(config, size, verify)
-    return group if config.stacked_frames == 1 else StackedGroup(group, config.stacked_frames)
+    group = _make_stacked(config, size, verify, pictures)
+    if not config.previous:
+        return group
+    from rollmill.envs.previous import PreviousGroup
+
+    return PreviousGroup(group)
 
 
 def known_environments() -> list[str]:
     """Every id that `env.id` takes by name: probes, Atari games where ale-py is installed, gymnasium's registry."""
     games = [f"ALE/{game_name(rom)}-v5" for rom in known_roms()]
     registered = [env_id for env_id, spec in gym.registry.items() if _is_listed(spec.entry_point)]
-    return [*PROBES, *games, *sorted(registered)]
+    return [*PROBES, *native_names(), *games, *sorted(registered)]
 
 
 def _is_listed(entry_point: Any) -> bool:
@@ -43,33 +50,47 @@ def _is_listed(entry_point: Any) -> bool:
     return isinstance(entry_point, str | type) and not str(entry_point).startswith("ale_py.")
 
 
-def _make_unstacked(config: EnvConfig, size: int, verify: bool) -> EnvGroup:
+def _make_stacked(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
+    """The group with its frames stacked."""
+    if config.is_atari:
+        return AtariGroup(config, size)  # stacks its own frames
+    group = _make_unstacked(config, size, verify, pictures)
+    return group if config.stacked_frames == 1 else StackedGroup(group, config.stacked_frames)
+
+
+def _make_unstacked(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
     """The vectorised form where there is one, otherwise single environments in a batch."""
-    if config.id in TIME_LIMITS and not config.args:  # arguments change the rewards: gymnasium's own class knows how
+    if family := find_family(config.id):
+        return make_native(family, config, size, pictures)
+    # arguments change the rewards, and pictures are drawn by gymnasium's own class; its episodes are the same
+    if config.id in TIME_LIMITS and not config.args and not pictures:
         return CartPoleGroup(size, config.time_limit or TIME_LIMITS[config.id])
-    return GymGroup(config.id, _constructor(config), size, verify)
+    return GymGroup(config.id, _constructor(config, pictures), size, verify)
 
 
-def _constructor(config: EnvConfig) -> Constructor:
+def _constructor(config: EnvConfig, pictures: bool) -> Constructor:
     """What makes one environment, found by the form of the id."""
     if config.id.startswith("probe/"):
         if config.id not in PROBES:
             raise Refused(f"env.id={config.id}: no such probe; {suggest(config.id, list(PROBES))}")
-        return _from_class(config, PROBES[config.id])
+        return _from_class(config, PROBES[config.id], pictures)
     if config.id.rpartition(":")[2].isidentifier() and ":" in config.id:  # "package:Name-v0" is gymnasium's business
-        return _from_class(config, load_object(config.id, "env.id"))
-    return _from_registry(config)
+        return _from_class(config, load_object(config.id, "env.id"), pictures)
+    return _from_registry(config, pictures)
 
 
-def _from_class(config: EnvConfig, make: Any) -> Constructor:
-    """A constructor around a class or a function that returns an environment."""
+def _from_class(config: EnvConfig, make: Any, pictures: bool) -> Constructor:
+    """A constructor around a class or a function that returns an environment, told to draw if it can be told."""
     if not callable(make) or (isinstance(make, type) and not issubclass(make, gym.Env)):
         what = "is neither a gymnasium.Env nor a function that returns one"
         raise Refused(f"env.id={config.id}: {config.id.rpartition(':')[2]} {what}; name another or derive it")
 
+    is_told = pictures and "render_mode" not in config.args and "render_mode" in signature(make).parameters
+    drawing = {"render_mode": "rgb_array"} if is_told else {}
+
     def construct() -> gym.Env[Any, Any]:
         try:
-            env = make(**config.args)
+            env = make(**drawing, **config.args)
         except Exception as error:
             raise _construction_failed(config, error) from error
         if not isinstance(env, gym.Env):
@@ -79,15 +100,18 @@ def _from_class(config: EnvConfig, make: Any) -> Constructor:
     return construct
 
 
-def _from_registry(config: EnvConfig) -> Constructor:
+def _from_registry(config: EnvConfig, pictures: bool) -> Constructor:
     """A constructor for a registered id; the time limit replaces the registered one."""
+    drawing = {"render_mode": "rgb_array"} if pictures and "render_mode" not in config.args else {}
 
     def construct() -> gym.Env[Any, Any]:
         try:
             # our own check at start-up replaces gymnasium's checker, which costs time on every step
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)  # refused below, in one line, where it matters
-                return gym.make(config.id, max_episode_steps=config.time_limit, disable_env_checker=True, **config.args)
+                return gym.make(
+                    config.id, max_episode_steps=config.time_limit, disable_env_checker=True, **drawing, **config.args
+                )
         except gym.error.DeprecatedEnv as error:
             raise Refused(f"env.id={config.id}: {_one_line(error)}") from error
         except gym.error.UnregisteredEnv as error:

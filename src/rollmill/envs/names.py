@@ -11,14 +11,17 @@ from rollmill.errors import Refused
 
 # "ALE/Pong-v5" and "PongNoFrameskip-v4" name a game whether or not the emulator is installed.
 _MARKED = re.compile(r"ALE/(?P<ale>\w+)-v5|(?P<legacy>\w+)NoFrameskip-v4")
+# ale-py brings their files but has no rules for one player in them; loading one ends the whole process.
+_FOR_TWO = ("combat", "joust", "maze_craze", "warlords")
 
 
 def known_roms() -> list[str]:
-    """The games that ale-py brings, in its own snake_case spelling; empty where it is not installed."""
+    """The games that ale-py can play, in its own snake_case spelling; empty where it is not installed."""
     spec = find_spec("ale_py")  # finds the package without importing it
     if spec is None or spec.origin is None:
         return []
-    return sorted(path.stem for path in (Path(spec.origin).parent / "roms").glob("*.bin"))
+    files = (Path(spec.origin).parent / "roms").glob("*.bin")
+    return sorted(path.stem for path in files if path.stem not in _FOR_TWO)
 
 
 def game_name(rom: str) -> str:
@@ -34,7 +37,7 @@ def is_atari(env_id: str) -> bool:
     """
     if _MARKED.fullmatch(env_id):
         return True
-    return env_id.isidentifier() and _folded(env_id) in {_folded(rom) for rom in known_roms()}
+    return env_id.isidentifier() and _folded(env_id) in {_folded(rom) for rom in (*known_roms(), *_FOR_TWO)}
 
 
 def find_rom(env_id: str) -> str:
@@ -45,6 +48,8 @@ def find_rom(env_id: str) -> str:
     by_folded = {_folded(rom): rom for rom in roms}
     if rom := by_folded.get(_folded(name)):
         return rom
+    if _folded(name) in map(_folded, _FOR_TWO):
+        raise Refused(f"env.id={env_id} is a game for two players, which ale-py can't play alone; choose another game")
     if not roms:
         raise Refused(f"env.id={env_id} needs the extra 'atari': pip install \"rollmill[atari]\"")
     raise Refused(f"env.id={env_id}: no such Atari game; {suggest(name, [game_name(rom) for rom in roms])}")

@@ -26,12 +26,13 @@ class StackedGroup:
     """
 
     def __init__(self, group: EnvGroup, count: int) -> None:
-        self._group = group
+        self.inner = group
         self.size = group.size
         self.broken = group.broken
         self.troubles = group.troubles
         self.action_space = group.action_space
         self.frame_skip = group.frame_skip
+        self.frame_rate = group.frame_rate
         self.observation_space = stack_space(group.observation_space, count)
         self.observation_spec = spaces.observation_spec(self.observation_space)
         self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), lead(self.observation_spec, group.size))
@@ -42,31 +43,39 @@ class StackedGroup:
 
     def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Reset the masked rows and fill their stacks with the first observation."""
-        self._group.reset(mask, seeds)
+        self.inner.reset(mask, seeds)
         for stack in self._stacks:
             stack.fill(mask & ~self.broken)
 
     def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
         """Step the active rows and push what they show now."""
-        result = self._group.step(action, active)
+        result = self.inner.step(action, active)
         for stack in self._stacks:
             stack.push(active & ~self.broken)
         return result
 
     def snapshot(self, k: int) -> bytes:
         """The stack, and the state of the environment underneath."""
-        inner = self._group.snapshot(k)
+        inner = self.inner.snapshot(k)
         return pack(_KIND, inner, row_bytes(self.obs, k)) if inner else b""
 
     def restore(self, k: int, data: bytes) -> None:
         """Go on from a snapshot."""
         inner, stack = unpack(_KIND, data, 2)
-        self._group.restore(k, inner)
+        self.inner.restore(k, inner)
         write_row(self.obs, k, stack)
+
+    def render(self, k: int) -> Array:
+        """The picture of the group underneath."""
+        return self.inner.render(k)
+
+    def info(self, k: int) -> dict[str, Any]:
+        """What the group underneath says."""
+        return self.inner.info(k)
 
     def close(self) -> None:
         """Close the group underneath."""
-        self._group.close()
+        self.inner.close()
 
 
 class _Stack:

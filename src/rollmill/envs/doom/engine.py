@@ -1,0 +1,87 @@
+"""A running engine: a process that belongs to this one, has no window and makes no sound."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rollmill.envs.doom import launcher
+from rollmill.envs.doom.blueprint import Blueprint
+from rollmill.errors import RollmillError
+
+# a game of several players in which nobody else takes part, so that there is no network either
+_ALONE = "-host 1 -deathmatch +sv_spawnfarthest 1 +sv_forcerespawn 1 +sv_noautoaim 1 +viz_respawn_delay 0"
+
+
+class Engine:
+    """One game; episodes of single-player scenarios are begun in it, others need an engine each."""
+
+    def __init__(self, blueprint: Blueprint, resolution: str) -> None:
+        self._blueprint = blueprint
+        self._resolution = resolution
+        self._is_deathmatch = blueprint.bots is not None
+        self._game: Any = None
+
+    def begin(self, seed: int) -> None:
+        """Start the episode of a seed (32 bits)."""
+        if self._game is not None and not self._is_deathmatch:
+            self._game.set_seed(seed)
+            self._game.new_episode()
+            return
+        # the engine carries the state of its generators over from one game of several players to the next
+        self.close()
+        self._game = _start(self._blueprint, self._resolution, seed)
+        for _ in range(self._blueprint.bots or 0):
+            self._game.send_game_command("addbot")
+
+    def play(self, presses: list[float], tics: int) -> tuple[float, Any]:
+        """Hold buttons for some tics: the reward, and what `look` gives then."""
+        game = self._game
+        reward: float = game.make_action(presses, tics)
+        if self._is_deathmatch and game.is_player_dead():
+            game.respawn_player()
+        return reward, game.get_state()
+
+    def look(self) -> Any:
+        """The engine's state, with `screen_buffer` (uint8 [H, W, 3]) and `game_variables`; None after the end."""
+        return self._game.get_state()
+
+    def close(self) -> None:
+        """End the engine."""
+        if self._game is not None:
+            self._game.close()
+            self._game = None
+
+
+def _start(blueprint: Blueprint, resolution: str, seed: int) -> Any:
+    """A game with its engine started by the launcher, and without a name in shared memory."""
+    import vizdoom
+
+    game = blueprint.make_game()
+    game.set_screen_format(vizdoom.ScreenFormat.RGB24)
+    game.set_screen_resolution(vizdoom.ScreenResolution.__members__[f"RES_{resolution.upper()}"])
+    game.set_seed(seed)
+    if blueprint.bots is not None:
+        game.add_game_args(_ALONE)
+    engine = Path(vizdoom.__file__).parent / "vizdoom"
+    # The library starts one program without arguments of ours, so that program is a script; it has no name, and the
+    # child inherits it, so that it can be read even if we are dead by then.
+    script = os.memfd_create("doom launcher", 0)
+    words = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), str(script), str(engine)]
+    try:
+        os.write(script, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode())
+        game.set_vizdoom_path(f"/proc/self/fd/{script}")
+        game.init()
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise RollmillError(f"env.id={blueprint.env_id}: the engine doesn't start: {reason}") from error
+    finally:
+        os.close(script)
+        for segment in launcher.segments_of(game.get_instance_id()):
+            with suppress(FileNotFoundError):
+                os.unlink(segment)
+    return game

@@ -1,0 +1,30 @@
+"""Whoever decides: a policy, a script or chance, asked in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rollmill.envs.group import EnvGroup
+from rollmill.types import Array
+
+
+class Player(Protocol):
+    """Decides for all rows of a group; may look behind the observations (`base_group`), as scripts do."""
+
+    def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
+        """Actions as an agent stores them; `reset[k]` says that row k shows the first observation of an episode."""
+        ...
+
+
+MakePlayer = Callable[[int], Player]  # for a group of that size
+
+
+def base_group(group: EnvGroup) -> EnvGroup:
+    """The group that steps the environments, without what was laid around it (stacked frames and such)."""
+    while (inner := getattr(group, "inner", None)) is not None:
+        group = inner
+    return group
