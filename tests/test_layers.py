@@ -10,7 +10,19 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "rollmill"
 
 LAYERS = [
-    {"types", "nested", "spaces", "seeding", "config", "config_file", "errors", "loading", "liveness", "pulse"},
+    {
+        "types",
+        "nested",
+        "spaces",
+        "seeding",
+        "config",
+        "config_file",
+        "errors",
+        "loading",
+        "liveness",
+        "pulse",
+        "caches",
+    },
     {"models"},
     {"stores", "transport", "algorithms", "envs"},
     {"actors", "learners", "observe"},

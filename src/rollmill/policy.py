@@ -35,6 +35,11 @@ class LoadedPolicy:
         self._state: Nested = {}
         self._is_first = np.zeros(0, np.bool_)
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether what it decides depends on what it saw before."""
+        return any(True for _ in nested.leaves(self._make(1).initial_state()))
+
     def reset(self) -> None:
         """Forget what was seen: the next observation is the first of an episode."""
         self._is_first[:] = True

@@ -71,7 +71,7 @@ class Saver:
             "last": None if self._last is None else str(self._last),
             "best": str((folder / "best").resolve()) if (folder / "best").exists() else None,
             "seconds": round(self._seconds, 4),
-            "share": self._seconds / max(wall_seconds, 1e-9),
+            "share": self._seconds / max(wall_seconds, self._seconds, 1e-9),
         }
 
     def complaint(self, learner: Learner) -> str | None:

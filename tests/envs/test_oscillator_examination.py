@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import rollmill
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import examine_of, scripts_of
 from rollmill.envs.make import make_group
@@ -94,21 +95,21 @@ def test_controllers_choose_the_nearest_level():
     assert controllers.mean_field(0.1)(group, np.zeros(1, bool)).tolist() == [7]  # −0.3 = −1 + 7 · 0.1
 
 
+def hardly_trained(folder, **model):
+    """A run of an agent on a small ensemble; its actions are what they are."""
+    config = {
+        "env": {"id": "oscillator/bvp", "group_size": 4, "args": {"neurons": 20, "window": 12}, "time_limit": 50},
+        "model": model,
+        "algorithm": {"name": "ppo", "unroll": 16, "epochs": 2, "minibatch": 32, "learning_rate": 0.05},
+        "train": {"steps": 128},
+        "observe": {"console": "none", "curve": False, "final_episodes": 0, "baseline_seconds": 0.1},
+    }
+    return rollmill.train(config, run=folder).path
+
+
 @pytest.fixture(scope="module")
 def first_agent(tmp_path_factory):
-    """A run of an agent on a small ensemble: hardly trained, but its actions are what they are."""
-    import rollmill
-
-    folder = tmp_path_factory.mktemp("first") / "run"
-    config = folder.parent / "first.yaml"
-    config.write_text(
-        "env: {id: oscillator/bvp, group_size: 4, args: {neurons: 20, window: 12}, time_limit: 50}\n"
-        "algorithm: {name: ppo, unroll: 16, epochs: 2, minibatch: 32, learning_rate: 0.05}\n"
-        "train: {steps: 128}\n"
-    )
-    from rollmill.cli import main
-
-    assert main(["train", str(config), "--run", str(folder)]) == 0
+    folder = hardly_trained(tmp_path_factory.mktemp("first") / "run")
     return folder, rollmill.load(folder)
 
 
@@ -151,3 +152,10 @@ def test_on_top_of_a_frozen_agent_episodes_depend_on_nothing_but_seed_and_action
 def test_a_frozen_agent_that_sees_something_else_is_refused(first_agent):
     with pytest.raises(Refused, match="freeze a run with the same window"):
         on_top(first_agent[0], 1, window=13)
+
+
+@pytest.mark.slow
+def test_a_frozen_agent_with_memory_is_refused(tmp_path):
+    folder = hardly_trained(tmp_path / "run", memory="gru", memory_size=8)
+    with pytest.raises(Refused, match="has memory; freeze a feed-forward one"):
+        on_top(folder, 1)

@@ -4,11 +4,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rollmill.caches import font_cache_below_tmp, own_folder
 from rollmill.observe.curve import draw_curve, running_mean
 from rollmill.observe.files import EpisodesObserver
 from rollmill.observe.summary import SummaryObserver
@@ -87,11 +89,13 @@ def test_drawing_writes_only_to_the_run_folder_and_tmpdir(tmp_path: Path) -> Non
 
 
 def test_a_font_cache_that_others_may_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rollmill.observe import font_cache
-
-    monkeypatch.setattr(font_cache.tempfile, "tempdir", str(tmp_path))
-    open_to_all = tmp_path / f"rollmill-matplotlib-{os.getuid()}"
-    open_to_all.mkdir()
-    assert font_cache._own_folder() == open_to_all
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "matplotlib", raising=False)
+    monkeypatch.delenv("MPLCONFIGDIR", raising=False)
+    open_to_all = own_folder("matplotlib")
+    assert open_to_all is not None
+    with font_cache_below_tmp():
+        assert os.environ["MPLCONFIGDIR"] == str(open_to_all)
     open_to_all.chmod(0o777)
-    assert font_cache._own_folder() != open_to_all
+    with font_cache_below_tmp():
+        assert os.environ["MPLCONFIGDIR"] != str(open_to_all)

@@ -100,7 +100,9 @@ def parse_player(text: str, env: EnvConfig, space: gym.Space[Any]) -> PlayerSpec
     if kind == "random" and not detail:
         return PlayerSpec("random")
     if kind == "constant":
-        constant_action(detail, space)
+        action = constant_action(detail, space)
+        if not isinstance(space, gym.spaces.Box):  # "01" is the same player as "1"
+            detail = ",".join(map(str, np.atleast_1d(action).tolist()))
         return PlayerSpec("constant", detail)
     if kind == "scripted":
         scripts = list(scripts_of(env))
@@ -140,7 +142,7 @@ def constant_action(text: str, space: gym.Space[Any]) -> Array:
         if len(numbers) not in (1, int(np.prod(spec.shape))):
             raise Refused(f"--policy constant:{text}: {len(numbers)} numbers where an action has shape {spec.shape}")
         action = np.broadcast_to(np.reshape(numbers, spec.shape) if len(numbers) > 1 else numbers[0], spec.shape)
-        if np.any(action < space.low) or np.any(action > space.high):
+        if not np.all((action >= space.low) & (action <= space.high)):  # NaN is neither
             bounds = f"{shown(float(space.low.min()))} to {shown(float(space.high.max()))}"
             raise Refused(f"--policy constant:{text} is outside of the actions, {bounds}; choose one inside")
         return action.astype(spec.dtype)

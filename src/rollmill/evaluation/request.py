@@ -32,12 +32,14 @@ from rollmill.models.weights import parameters_sha256
 from rollmill.pulse import watchdog
 from rollmill.run_folder import PACKAGES, git_commit
 from rollmill.runtime.config import RuntimeConfig
+from rollmill.runtime.process import usable_cores
 from rollmill.seeding import generator
 from rollmill.settings import ExperimentConfig, load_config
 
 EPISODES = 20  # unless told
 UNITS = 4  # that the episodes make at least, so that several processes have something to do
 STEPS_SIZE = 16  # environments of a group where the number of episodes isn't known beforehand
+WORKERS_PER_CORE, LEAST_MOST_WORKERS = 4, 16  # beyond this they only wait for each other, and memory runs out
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ def checked(request: Request) -> Request:
         value = getattr(request, name)
         if value is not None and value < 1:
             raise Refused(f"--{name} {value} plays nothing; give at least 1")
+    if request.workers > (most := max(LEAST_MOST_WORKERS, WORKERS_PER_CORE * len(usable_cores()))):
+        raise Refused(f"--workers {request.workers} is more than this machine carries; give at most {most}")
     for name in ("video", "seed"):
         if getattr(request, name) < 0:
             raise Refused(f"--{name} {getattr(request, name)} is negative; give 0 or more")

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from rollmill.caches import font_cache_below_tmp
 from rollmill.observe.events import Event
-from rollmill.observe.font_cache import font_cache_below_tmp
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import amount
 from rollmill.observe.writing import write_atomically

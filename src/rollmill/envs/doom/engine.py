@@ -24,11 +24,12 @@ class Engine:
         self._blueprint = blueprint
         self._resolution = resolution
         self._is_deathmatch = blueprint.bots is not None
-        self._game: Any = None
+        # at once, because starting takes long and whoever makes an environment expects that
+        self._game: Any = None if self._is_deathmatch else _start(blueprint, resolution, seed=0)
 
     def begin(self, seed: int) -> None:
         """Start the episode of a seed (32 bits)."""
-        if self._game is not None and not self._is_deathmatch:
+        if not self._is_deathmatch:
             self._game.set_seed(seed)
             self._game.new_episode()
             return

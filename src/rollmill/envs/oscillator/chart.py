@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rollmill.loading import load_object
+from rollmill.caches import font_cache_below_tmp
 
 if TYPE_CHECKING:
     from rollmill.envs.oscillator.examine import Course
@@ -18,8 +18,7 @@ _INK, _FAINT, _LINE, _ACTION = "#1f2430", "#8a93a6", "#2563eb", "#d97706"
 
 def draw_course(course: Course, path: Path, title: str) -> None:
     """X of the first ensemble above, its action below."""
-    # by name, because environments stand beside observers, not above them
-    with load_object("rollmill.observe.font_cache:font_cache_below_tmp", "chart")():
+    with font_cache_below_tmp():
         from matplotlib.figure import Figure  # the object interface: pyplot keeps global state
 
     time = np.arange(len(course.field)) * course.decision_time

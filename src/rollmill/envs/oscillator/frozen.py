@@ -31,7 +31,7 @@ class FrozenAgent:
             raise Refused(f"env.args.frozen={path}: {what}; freeze a run with the same window")
         if not isinstance(self._policy.action_space, gym.spaces.Discrete) and self._policy.action_space.shape != (1,):
             raise Refused(f"env.args.frozen={path}: its agent doesn't give one number; freeze a run of an oscillator")
-        if getattr(self._policy, "is_recurrent", False):
+        if self._policy.is_recurrent:
             raise Refused(f"env.args.frozen={path}: its agent has memory; freeze a feed-forward one")
         self._seen = np.zeros((_BATCH, *observation_space.shape), np.float32)  # type: ignore[misc]
 

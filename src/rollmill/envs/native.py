@@ -1,0 +1,56 @@
+"""Functions as machine code, and where that is kept.
+
+Compiling takes seconds, in every process. So the machine code is kept below the temporary folder (numba would write
+beside the source files): whoever is first compiles, the workers of the run and later runs load it. numba notices a
+change only in the file of the function itself, but functions call those of other files; so there is a folder for each
+state of a package's sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rollmill.caches import own_folder
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """The function as machine code, compiled or loaded when it is first called; `py_func` is still the plain one.
+
+    Where numba is missing it stays as it is, so that its module can be imported.
+    """
+    try:
+        import numba
+    except ImportError:
+        return function
+    kept = numba.config.CACHE_DIR
+    folder = kept or _folder_for(Path(function.__code__.co_filename).parent)
+    numba.config.CACHE_DIR = folder  # read by the decorator, once
+    try:
+        # no fast maths: the order of operations is that of the source, on every machine
+        machine_code: F = numba.njit(function, cache=bool(folder), error_model="numpy")
+        return machine_code
+    finally:
+        numba.config.CACHE_DIR = kept
+
+
+@cache
+def _folder_for(package: Path) -> str:
+    """Where the machine code of a package is kept; "" if that can't be done safely: numba executes what it finds."""
+    parent = own_folder("numba")
+    if parent is None:
+        return ""
+    sources = sha256()
+    for path in sorted(package.glob("*.py")):
+        sources.update(path.read_bytes())
+    folder = parent / f"{package.name}-{sources.hexdigest()[:16]}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError:
+        return ""
+    return str(folder)
