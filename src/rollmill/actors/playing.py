@@ -66,7 +66,7 @@ def play_episodes(
 
     When `may_begin` says no, those that run are finished (every row has then begun its first); when `may_go_on` says
     no, they are left where they are and not yielded. A row whose environment fails for good yields the failure and
-    plays none of its further episodes.
+    plays none of its further episodes. An episode without a finite return is a failure too.
     """
     queues = [deque(row) for row in rows]
     running: dict[int, tuple[Episode, float]] = {}
@@ -108,7 +108,8 @@ def play_episodes(
         for k in over:
             episode, begun = running.pop(k)
             flags = bool(result.terminated[k]), bool(result.truncated[k])
-            played = Played(episode, float(total[k]), int(length[k]), *flags, perf_counter() - begun)
+            why = "" if np.isfinite(total[k]) else f"its rewards add up to {total[k]}"  # would spoil every mean
+            played = Played(episode, float(total[k]), int(length[k]), *flags, perf_counter() - begun, why)
             if witness is not None:
                 witness.end(k, played)
             yield played

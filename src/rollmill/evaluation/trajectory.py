@@ -10,8 +10,9 @@ episode, seed, return      single numbers
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any
@@ -42,7 +43,7 @@ class TrajectoryFile:
         for name, leaf in _named_leaves("observation", group.obs):
             self._add(name, leaf[k])
         if self._info_lines is not None:
-            self._info_lines.write(json.dumps(group.info(k), default=_plain) + "\n")
+            self._info_lines.write(json.dumps(_plain(group.info(k)), allow_nan=False) + "\n")
 
     def step(self, group: EnvGroup, k: int, action: Array, result: StepResult) -> None:
         """Row k took its action and shows what followed."""
@@ -123,7 +124,13 @@ def _named_leaves(name: str, tree: Nested) -> Iterator[tuple[str, Array]]:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no words for, in words that it has."""
+    """What JSON has no words for, in words that it has; null for what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return str(value)
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) or value is None else str(value)

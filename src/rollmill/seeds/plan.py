@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.errors import Refused
+from rollmill.models.weights import load_weights
 from rollmill.pulse import watchdog
+from rollmill.resuming import weights_at
 from rollmill.settings import ExperimentConfig
 
 EXAMPLE = "write whole numbers with commas between them, such as --seeds 1,2,3"
@@ -38,10 +41,16 @@ def refuse_seed_override(overrides: Sequence[str]) -> None:
             raise Refused(f"seed={value} can't stand beside --seeds: leave one of them out")
 
 
-def cores_needed(config: ExperimentConfig) -> int:
-    """How many cores one run keeps busy: the threads of all its processes."""
+def cores_needed(config: ExperimentConfig, start_from: Path | None = None) -> int:
+    """How many cores one run keeps busy: the threads of all its processes; weights that don't fit it are refused."""
     with watchdog(config.runtime.env_seconds):
-        graph = draw_graph(draw_blueprint(config))
+        blueprint = draw_blueprint(config)
+        graph = draw_graph(blueprint)
+    if start_from is not None:  # each seed would refuse it by itself, in a folder that is made by then
+        try:
+            load_weights(blueprint.network("cpu"), weights_at(start_from))
+        except Refused as refusal:
+            raise Refused(f"--from {start_from}: {refusal}") from None
     threads: dict[str, int] = {}
     for node in graph.nodes:
         threads[node.place] = max(threads.get(node.place, 1), config.runtime.threads_of(node.role))

@@ -124,7 +124,7 @@ def train_seeds(
     numbers = read_seeds(seeds)
     refuse_seed_override(overrides)
     settings = load_config(config, overrides).config
-    cores = deal_cores(usable_cores(), cores_needed(settings), len(numbers), side_by_side)
+    cores = deal_cores(usable_cores(), cores_needed(settings, start_from), len(numbers), side_by_side)
     folder = SeedsFolder.create(run, config, settings, numbers, overwrite)
     options = ["--dev"] if dev else []
     options += ["--from", str(start_from)] if start_from is not None else []
