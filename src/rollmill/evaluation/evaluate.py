@@ -138,7 +138,7 @@ class _Session:
     def _take(self, player: int, played: Played) -> None:
         self._output.add(self._names[player], played)
         self._failed_in_a_row = self._failed_in_a_row + 1 if played.failure else 0
-        if self._failed_in_a_row >= HOPELESS:
+        if player == 0 and self._failed_in_a_row >= HOPELESS:  # a baseline that can't play spoils nothing
             raise RollmillError(f"{HOPELESS} episodes failed in a row, the last one: {played.failure}")
 
     def _units(self, player: int, episodes: int | None) -> Iterator[Unit]:

@@ -70,7 +70,8 @@ class Output:
         """An episode is over."""
         if played.failure:
             self._failed += 1
-            self.failures = [*self.failures, f"episode {played.episode.number}: {played.failure}"][:MOST_FAILURES]
+            told = f"{player}, episode {played.episode.number}: {played.failure}"
+            self.failures = [*self.failures, told][:MOST_FAILURES]
             return
         self.played[player][played.episode.number] = played
         self._rows.write(_row(player, played))

@@ -17,6 +17,7 @@ import select
 import signal
 import sys
 import tempfile
+import time
 from contextlib import suppress
 
 SEGMENTS = ("ViZDoomSM", "ViZDoomMQCtr", "ViZDoomMQDoom")  # each followed by the number of the game
@@ -24,6 +25,7 @@ SHARED_MEMORY = "/dev/shm"
 _ID_ARGUMENT = "+viz_instance_id"
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.02
+_REMOVALS = 50
 _LONGEST_START_SECONDS = 120.0  # after that the engine needs no folder any more: it hangs, or is dead
 
 
@@ -92,7 +94,11 @@ def _remove(folder: str, segments: list[str]) -> None:
     for segment in segments:
         with suppress(FileNotFoundError):
             os.unlink(segment)
-    shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(_REMOVALS):  # an engine that is closed at this moment writes its settings into the folder
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            break
+        time.sleep(_LOOK_SECONDS)
 
 
 if __name__ == "__main__":
