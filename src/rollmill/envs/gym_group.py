@@ -80,10 +80,7 @@ class GymGroup:
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
         for k in np.flatnonzero(active).tolist():
-            if self.broken[k]:
-                raise EnvironmentFailed(self._last_trouble[k])
-            if not self._running[k]:
-                raise needs_reset(k)
+            self._refuse_idle(k)
             if failure := _attempt(self._advance, k, rows[k]):
                 self._save(k, "step", failure, partial(self._advance_again, k, rows[k]))
         return StepResult(self._reward, self._terminated, self._truncated)
@@ -147,6 +144,13 @@ class GymGroup:
         self._store(k, 0, self._instances[k].reset(seed))
         self._running[k] = True
         self.broken[k] = False
+
+    def _refuse_idle(self, k: int) -> None:
+        """Stepping a row without a running episode is a bug of the caller."""
+        if self.broken[k]:
+            raise EnvironmentFailed(self._last_trouble[k])
+        if not self._running[k]:
+            raise needs_reset(k)
 
     def _advance(self, k: int, action: Array) -> None:
         """Step row k; nothing of the group changes before all that the environment gave is found good."""

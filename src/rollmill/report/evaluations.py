@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rollmill.report.tables import read_columns
+from rollmill.report.tables import known, read_columns
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ class Evaluated:
 def read_evaluations(run: Path) -> Evaluated:
     """Look at evaluations.csv and the folders below evaluations/; what can't be read is passed over.
 
-    So are evaluations in a changed environment (`env.…=`): their returns can't stand beside those of training.
+    So are evaluations in a changed environment (`env.…=`): their returns can't stand beside those of training; and
+    those of somebody else than the policy (`--policy`).
     """
-    found = [(folder, record) for folder, record in _finished(run / "evaluations") if not record.get("overrides")]
+    found = [(folder, record) for folder, record in _finished(run / "evaluations") if _is_of_policy(record)]
     folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))
     asked_for = [pair for pair in folders if not pair[0].name.startswith("step-")] or folders
     folder, record = asked_for[-1] if asked_for else (None, {})
@@ -49,7 +50,7 @@ def _periodic(file: Path) -> Iterator[Evaluation]:
     for steps, episodes, mean, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
         if steps == steps and mean == mean:  # not NaN
             count = int(episodes) if episodes == episodes else None
-            yield Evaluation("evaluation", mean, _known(low), _known(high), count, int(steps))
+            yield Evaluation("evaluation", mean, known(low), known(high), count, int(steps))
 
 
 def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -62,11 +63,15 @@ def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
             yield file.parent, record
 
 
+def _is_of_policy(record: Mapping[str, Any]) -> bool:
+    return not record.get("overrides") and str(record.get("player") or "policy").startswith("policy")
+
+
 def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
     """The policy first, then the baselines."""
-    steps = record.get("env_steps")
+    steps = known(record.get("env_steps"))
     if found := _evaluation(str(record.get("player") or "policy"), record):
-        yield replace(found, env_steps=steps if isinstance(steps, int) else None)
+        yield replace(found, env_steps=None if steps is None else int(steps))
     baselines = record.get("baselines")
     for name, part in baselines.items() if isinstance(baselines, Mapping) else ():
         if isinstance(part, Mapping) and (found := _evaluation(str(name), part)):
@@ -74,13 +79,8 @@ def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
 
 
 def _evaluation(label: str, part: Mapping[str, Any]) -> Evaluation | None:
-    mean, episodes = _known(part.get("mean")), part.get("episodes")
+    mean, episodes = known(part.get("mean")), part.get("episodes")
     if mean is None:
         return None
     count = episodes if isinstance(episodes, int) else None
-    return Evaluation(label, mean, _known(part.get("low")), _known(part.get("high")), count)
-
-
-def _known(value: Any) -> float | None:
-    """The number, None for NaN and what is none."""
-    return float(value) if isinstance(value, int | float) and value == value else None
+    return Evaluation(label, mean, known(part.get("low")), known(part.get("high")), count)

@@ -12,7 +12,7 @@ from rollmill.config_file import parse
 from rollmill.errors import Refused
 from rollmill.report.evaluations import Evaluated, read_evaluations
 from rollmill.report.runs import read_summary
-from rollmill.report.tables import Column, read_columns
+from rollmill.report.tables import Column, known, read_columns
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ class Record:
         value: Any = self.summary
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-        return float(value) if is_number else None
+        return known(value)
 
 
 def read_record(path: Path) -> Record:

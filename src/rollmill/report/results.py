@@ -174,8 +174,8 @@ def _failures(run: Record) -> str:
     failures = run.summary.get("failures")
     if not isinstance(failures, dict):
         return UNKNOWN
-    workers = failures.get("workers") or []
-    parts = [f"{len(workers)} workers replaced"] if workers else []
+    workers = failures.get("workers")
+    parts = [f"{len(workers)} workers replaced"] if isinstance(workers, list) and workers else []
     parts += [f"{failures[key]} {text}" for key, text in _FAILURES.items() if failures.get(key)]
     return ", ".join(parts) or "none"
 

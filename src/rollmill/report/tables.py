@@ -1,4 +1,4 @@
-"""Reading the tables of a run folder, also while they are written or after they were cut short."""
+"""Reading the numbers of a run folder, also while they are written or after they were cut short."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,17 @@ def read_columns(file: Path, names: Sequence[str]) -> dict[str, Column]:
         pass  # what could be read before is not worth less; a file that isn't there has no rows
     table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
     return {name: table[:, place] for place, name in enumerate(names)}
+
+
+def known(value: Any) -> float | None:
+    """The number that a JSON file gives; None for what is none, for NaN and for more than a chart can show."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # JSON's whole numbers have no bounds
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _number(text: str) -> float:

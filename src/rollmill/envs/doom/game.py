@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,14 @@ from rollmill.types import Array
 
 TICS_PER_SECOND = 35
 _PICTURE = "640x480"
+
+
+class Moment(NamedTuple):
+    """What came of one decision."""
+
+    tics: int
+    reward: float
+    state: Any  # the engine's; None after the end of the game
 
 
 class DoomEnv(gym.Env[Any, Any]):
@@ -33,7 +41,7 @@ class DoomEnv(gym.Env[Any, Any]):
         self._time_limit = time_limit
         self._cv2 = cv2
         self._interpolation = cv2.INTER_AREA if settings.resize == "area" else cv2.INTER_NEAREST
-        self._presses = blueprint.actions.presses
+        self.presses = blueprint.actions.presses  # of an action: every button's state
         self._skip, self._limit = settings.frame_skip, blueprint.tics
         self._is_grey, self._has_variables = settings.grey, bool(settings.variables)
         self._size = (settings.width, settings.height)
@@ -45,9 +53,9 @@ class DoomEnv(gym.Env[Any, Any]):
         self.action_space = blueprint.actions.space
         shape = (settings.height, settings.width) if settings.grey else (settings.height, settings.width, 3)
         self._image = np.zeros(shape, np.uint8)
-        self._values = np.zeros(len(settings.variables), np.float32)
+        self.variables = np.zeros(len(settings.variables), np.float32)
         image = gym.spaces.Box(0, 255, shape, np.uint8)
-        variables = gym.spaces.Box(-np.inf, np.inf, self._values.shape, np.float32)
+        variables = gym.spaces.Box(-np.inf, np.inf, self.variables.shape, np.float32)
         self.observation_space: gym.Space[Any] = (
             gym.spaces.Dict({"image": image, "variables": variables}) if settings.variables else image
         )
@@ -68,26 +76,36 @@ class DoomEnv(gym.Env[Any, Any]):
         self._tics = self._decisions = 0
         state = self._engine.look()
         assert state is not None, "an episode that is over before it began"
-        self._show(state)
+        self._draw(state.screen_buffer, self._image)
+        self._read(state)
         return self._observed(), self._told(state)
 
     def step(self, action: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Hold the buttons of an action for `frame_skip` tics, or as many as the time limit leaves."""
-        limit, tics = self._limit, self._skip
-        if limit:
-            tics = min(tics, limit - self._tics)
-        presses = self._presses(action)
+        reward, terminated, truncated, info = self.judge(self.play(self.presses(action), self._image))
+        return self._observed(), reward, terminated, truncated, info
+
+    def play(self, presses: list[float], image: Array) -> Moment:
+        """The first half of a step, which is the engine's: hold buttons, and draw what follows."""
+        tics = self._skip if not self._limit else min(self._skip, self._limit - self._tics)
         reward, state = self._engine.play(presses, tics)
         if self._cinema is not None:
             self._cinema.play(presses, tics)
+        if state is not None:
+            self._draw(state.screen_buffer, image)
+        return Moment(tics, reward, state)
+
+    def judge(self, moment: Moment) -> tuple[float, bool, bool, dict[str, Any]]:
+        """The second half, which is ours: reward, flags and info; `variables` are those of this moment from here on."""
+        tics, reward, state = moment
         self._tics += tics
         self._decisions += 1
-        truncated = self._tics == limit or self._decisions == self._time_limit
+        truncated = self._tics == self._limit or self._decisions == self._time_limit
         if state is None:
-            return self._observed(), reward, True, truncated, {"tics": self._tics}
-        if self._show(state):
+            return reward, True, truncated, {"tics": self._tics}
+        if self._read(state):
             reward += self._blueprint.health_bonus
-        return self._observed(), reward, False, truncated, self._told(state)
+        return reward, False, truncated, self._told(state)
 
     def render(self) -> Any:
         """The screen in full size; after the game's end the last one that was drawn."""
@@ -104,19 +122,21 @@ class DoomEnv(gym.Env[Any, Any]):
         return [self._engine] if self._cinema is None else [self._engine, self._cinema]
 
     def _observed(self) -> Any:
-        return {"image": self._image, "variables": self._values} if self._has_variables else self._image
+        return {"image": self._image, "variables": self.variables} if self._has_variables else self._image
 
-    def _show(self, state: Any) -> bool:
-        """Make the observation of what the engine shows: whether there is more health than in the last."""
-        screen = state.screen_buffer
+    def _draw(self, screen: Array, image: Array) -> None:
+        """The screen as the agent sees it, straight into its place."""
         if self._is_grey:
             screen = self._cv2.cvtColor(screen, self._cv2.COLOR_RGB2GRAY)
         if self._is_whole:
-            self._image = screen  # the engine gives a new array for every state
+            image[...] = screen
         else:
-            self._cv2.resize(screen, self._size, self._image, interpolation=self._interpolation)
+            self._cv2.resize(screen, self._size, image, interpolation=self._interpolation)
+
+    def _read(self, state: Any) -> bool:
+        """Take note of the game's variables: whether there is more health than before."""
         if self._has_variables:
-            self._values[:] = state.game_variables[: len(self._values)]
+            self.variables[:] = state.game_variables[: len(self.variables)]
         if self._health_at is None:
             return False
         before, self._health = self._health, float(state.game_variables[self._health_at])
