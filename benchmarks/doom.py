@@ -35,7 +35,7 @@ def bare_engines(env_id: str, size: int, is_resizing: bool = False) -> Play:
     engines = [Engine(blueprint, blueprint.settings.resolution) for _ in range(size)]
     for engine in engines:
         engine.begin(1)
-    games = [engine._game for engine in engines]
+    games = [engine.game for engine in engines]
     for game in games:
         game.set_episode_timeout(blueprint.tics)
     buttons = len(blueprint.actions.buttons)
@@ -100,7 +100,8 @@ def main() -> None:
         if name.startswith("bare"):
             bare = found
         best, median = max(found), statistics.median(found)
-        ratios = f"{best / max(bare):.3f} of the best, {median / statistics.median(bare):.3f} of the median"
+        paired = statistics.median(ours / theirs for ours, theirs in zip(found, bare, strict=True))
+        ratios = f"{best / max(bare):.3f} of the best, {paired:.3f} within a round"
         print(f"{name}: best {best:.0f}, median {median:.0f} steps/s: {ratios}")
 
 

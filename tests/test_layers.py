@@ -22,6 +22,7 @@ LAYERS = [
         "liveness",
         "pulse",
         "caches",
+        "children",
     },
     {"models"},
     {"stores", "transport", "algorithms", "envs"},

@@ -13,6 +13,7 @@ from rollmill import nested, spaces
 from rollmill.algorithms.policy import Policy
 from rollmill.algorithms.registry import find_recipe
 from rollmill.envs.check import check_group
+from rollmill.envs.config import EnvConfig
 from rollmill.errors import Refused
 from rollmill.learners.checkpoint_files import MANIFEST
 from rollmill.models.weights import load_weights
@@ -26,8 +27,11 @@ from rollmill.types import Array
 class LoadedPolicy:
     """Decides greedily for one environment, or for a batch; remembers its recurrent state between calls."""
 
-    def __init__(self, make: Callable[[int], Policy], observation_space: Any, action_space: Any) -> None:
+    def __init__(
+        self, make: Callable[[int], Policy], env: EnvConfig, observation_space: Any, action_space: Any
+    ) -> None:
         self._make = make  # a policy for a number of environments
+        self.env = env  # that it was trained on
         self.observation_space, self.action_space = observation_space, action_space
         self._spec = spaces.observation_spec(observation_space)
         self._policy: Policy | None = None
@@ -81,7 +85,7 @@ def load(run: str | Path) -> LoadedPolicy:
         load_weights(network, weights_at(path))
     except Refused as refusal:
         raise Refused(f"{path}: {refusal}") from None
-    return LoadedPolicy(partial(recipe.policy, network), found.observation_space, found.action_space)
+    return LoadedPolicy(partial(recipe.policy, network), config.env, found.observation_space, found.action_space)
 
 
 def _like(obs: Nested, spec: Nested) -> Nested:

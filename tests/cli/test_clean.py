@@ -196,3 +196,16 @@ def test_what_can_not_be_removed_is_told(
     monkeypatch.setattr(Path, "unlink", refuse)  # root may remove anything
     line = f"kept     draft runs/a/{draft.name} of the dead process {dead[0]}: Operation not permitted\n"
     assert rollmill("clean", "--remove") == (1, line, "")
+
+
+def test_what_a_dead_run_held_for_its_evaluation_is_listed_and_removed(
+    rollmill: Rollmill, here: Path, dead: tuple[int, int]
+) -> None:
+    for name, pid in (("dead", dead[0]), ("living", os.getpid())):
+        held = run_folder(here / "runs" / name, pid) / "checkpoints" / ".held-000000012"
+        held.mkdir()
+        (held / "state.safetensors").touch()
+    assert f"draft runs/dead/checkpoints/.held-000000012 of the dead process {dead[0]}" in rollmill("clean").out
+    assert rollmill("clean", "--remove").code == 0
+    assert not (here / "runs/dead/checkpoints/.held-000000012").exists()
+    assert (here / "runs/living/checkpoints/.held-000000012").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -189,3 +190,15 @@ def test_nothing_is_left_behind(config, how):
     assert training.returncode == (-9 if how == "kill" else 130)
     _, alive = psutil.wait_procs(family, timeout=10)
     assert alive == []
+
+
+@pytest.mark.slow
+def test_a_seed_that_begins_after_a_resume_begins_with_the_weights_that_were_given(config, tmp_path, monkeypatch):
+    rollmill.train(config, run="first", **{"observe.console": "none"})
+    assert main(["train", str(config), "--seeds", "1", "--run", "many", "--from", "first"]) == 0
+    wanted = digest(Path("many/seed-1"))
+    shutil.rmtree("many/seed-1")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["train", "../many", "--resume"]) == 0
+    assert digest(tmp_path / "many" / "seed-1") == wanted

@@ -13,6 +13,7 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.make import known_environments, make_group
 from rollmill.errors import Refused
+from rollmill.settings import load_config
 
 LINE = """
 import gymnasium as gym
@@ -191,3 +192,16 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
         "assert EnvConfig(id='Pong').is_atari; assert not {'ale_py', 'cv2', 'torch'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("env_id", "key"), [("doom/doom2", "game"), ("oscillator/bvp", "frozen"), ("unity/build", "build")]
+)
+def test_files_of_an_environment_are_found_beside_the_config_from_anywhere(tmp_path, monkeypatch, env_id, key):
+    folder = tmp_path / "configs"
+    folder.mkdir()
+    (folder / "thing").touch()
+    text = f"env: {{id: {env_id}, args: {{{key}: thing}}}}\nalgorithm: {{name: ppo}}\ntrain: {{steps: 1}}\n"
+    (folder / "config.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert load_config("configs/config.yaml").config.env.args[key] == str(folder / "thing")

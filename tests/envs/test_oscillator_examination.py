@@ -95,10 +95,13 @@ def test_controllers_choose_the_nearest_level():
     assert controllers.mean_field(0.1)(group, np.zeros(1, bool)).tolist() == [7]  # −0.3 = −1 + 7 · 0.1
 
 
-def hardly_trained(folder, **model):
+SMALL = {"neurons": 20, "window": 12}
+
+
+def hardly_trained(folder, env_args=SMALL, **model):
     """A run of an agent on a small ensemble; its actions are what they are."""
     config = {
-        "env": {"id": "oscillator/bvp", "group_size": 4, "args": {"neurons": 20, "window": 12}, "time_limit": 50},
+        "env": {"id": "oscillator/bvp", "group_size": 4, "args": env_args, "time_limit": 50},
         "model": model,
         "algorithm": {"name": "ppo", "unroll": 16, "epochs": 2, "minibatch": 32, "learning_rate": 0.05},
         "train": {"steps": 128},
@@ -114,7 +117,7 @@ def first_agent(tmp_path_factory):
 
 
 def on_top(folder, size, **args):
-    args = {"neurons": 20, "window": 12, "frozen": str(folder), **args}
+    args = {**SMALL, "frozen": str(folder), **args}
     group = make_group(EnvConfig(id="oscillator/bvp", args=args), size)
     group.reset(np.ones(size, bool), np.arange(size))
     return group
@@ -159,3 +162,56 @@ def test_a_frozen_agent_with_memory_is_refused(tmp_path):
     folder = hardly_trained(tmp_path / "run", memory="gru", memory_size=8)
     with pytest.raises(Refused, match="has memory; freeze a feed-forward one"):
         on_top(folder, 1)
+
+
+def frozen_with_levels(tmp_path, **args):
+    """A run whose agent chooses among levels within ± 0.5."""
+    args = {**SMALL, "levels": 5, "action_limit": 0.5, **args}
+    return hardly_trained(tmp_path / "run", env_args=args)
+
+
+@pytest.mark.slow
+def test_the_levels_of_a_frozen_agent_are_within_its_own_limits(tmp_path):
+    folder = frozen_with_levels(tmp_path)
+    group = on_top(folder, 3)  # within ± 1
+    chosen = rollmill.load(folder)(group.obs)
+    group.step(np.zeros((3, 1), np.float32), np.ones(3, bool))
+    assert [group.info(k)["frozen_action"] for k in range(3)] == pytest.approx(-0.5 + 0.25 * chosen)
+
+
+@pytest.mark.slow
+def test_a_frozen_agent_that_saw_another_variable_is_refused(tmp_path):
+    folder = frozen_with_levels(tmp_path, observe="x")
+    with pytest.raises(Refused, match="was trained on the mean of x in oscillator/bvp; freeze one that saw the same"):
+        on_top(folder, 1)
+
+
+@pytest.mark.slow
+def test_a_row_that_is_not_stepped_keeps_what_was_said_of_its_last_step(first_agent):
+    group = on_top(first_agent[0], 2)
+    action = np.full((2, 1), 0.125, np.float32)
+    group.step(action, np.ones(2, bool))
+    said, kept = group.info(1), group.snapshot(1)
+    assert said["frozen_action"] != 0
+    group.is_muted = True  # so that the other row's parts change
+    group.step(action, np.array([True, False]))
+    assert group.info(1) == said
+    assert group.snapshot(1) == kept
+
+
+@pytest.mark.parametrize("levels", [None, 21])
+def test_to_an_agent_that_sees_its_last_action_nothing_was_done_before_it_controls(tmp_path, monkeypatch, levels):
+    monkeypatch.setitem(FORMS, "short", (20, 20, 20))
+    seen = []
+
+    def make_player(size):
+        def player(group, reset):
+            seen.append(group.obs["previous_action"].copy())
+            return np.zeros((size, 1), np.float32) if levels is None else np.zeros(size, np.int64)
+
+        return player
+
+    args = {"neurons": 5, "window": 10, "ensembles": 2, "levels": levels}
+    examine(EnvConfig(id="oscillator/bvp", args=args, previous=True), 1, make_player, tmp_path)
+    nothing = [0.0] if levels is None else [float(level == 10) for level in range(21)]
+    assert seen[0].tolist() == [nothing] * 2

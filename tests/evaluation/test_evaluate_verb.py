@@ -182,6 +182,7 @@ REFUSED = [
     (["RUN", "--info"], "give --dump too"),
     (["RUN", "train.steps=5"], "train.steps can't be changed"),
     (["RUN", "env.time_limt=5"], "did you mean 'time_limit'"),
+    (["RUN", "env.atari.preset=machado"], "env.atari.preset changes nothing in a run; change its values instead"),
     (["RUN", "env.id=CartPole-v7"], "no such environment"),
     (["RUN", "env.id=Pendulum-v1"], "don't fit env.id=Pendulum-v1"),
     (["RUN", "env.id=probe/identity", "--video", "1"], "can't be drawn"),

@@ -16,6 +16,8 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.evaluation import trajectory
 from rollmill.evaluation.evaluate import evaluate
+from rollmill.evaluation.output import Output
+from rollmill.evaluation.recorder import Recording
 from rollmill.evaluation.trajectory import TrajectoryFile
 from rollmill.evaluation.video import DIMMED, VideoFile, write_grid
 
@@ -169,3 +171,21 @@ def test_a_video_that_was_cut_short_plays_up_to_there(tmp_path):
     assert shown >= 160  # a fragment of two seconds and what the encoder has in hand are missing
     file.discard()
     assert [path.name for path in tmp_path.iterdir()] == ["copy.mp4"]
+
+
+def test_what_was_finished_beyond_the_wanted_steps_leaves_no_file_even_if_nobody_heard_of_it(tmp_path):
+    """A worker may finish episode 4 and be ended before it can say so; 3 were wanted."""
+    recording = Recording(tmp_path, video=9, dump=True, info=True)
+    output = Output(recording, {}, ["random"], seed=0)
+    for number in range(5):
+        paths = recording.trajectory_path(number), recording.video_path(number)
+        for path in (*paths, paths[0].with_suffix(".info.jsonl")):
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        if number < 4:
+            output.add("random", Played(Episode(number, number), 1.0, 1, True, False, 0.0))
+    output.keep("random", 3)
+    assert sorted(output.played["random"]) == [0, 1, 2]
+    left = sorted(path.name for kind in ("trajectories", "video") for path in (tmp_path / kind).iterdir())
+    assert left == sorted(f"episode-0000{n}.{kind}" for n in range(3) for kind in ("npz", "info.jsonl", "mp4"))
+    output.finish("done")

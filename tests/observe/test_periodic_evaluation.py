@@ -135,9 +135,18 @@ def test_what_is_held_survives_the_checkpoint_and_costs_no_room(run):
     kept.keep(kept.hold(run / "checkpoints" / "000000003"), 3)
     assert os.readlink(run / "checkpoints" / "evaluated") == "evaluated-000000003"
     kept.hold(run / "checkpoints" / "000000004")
-    kept.sweep()
+    kept.sweep(10**6)
     names = {path.name for path in (run / "checkpoints").iterdir()}
     assert names == {f"00000000{n}" for n in (0, 1, 3, 4)} | {"latest", "best", "evaluated", "evaluated-000000003"}
+
+
+def test_a_best_one_of_a_future_that_a_resume_took_back_is_forgotten(run):
+    kept = EvaluatedCheckpoints(run / "checkpoints")
+    kept.keep(kept.hold(run / "checkpoints" / "000000003"), 3)
+    kept.sweep(3)
+    assert (run / "checkpoints" / "evaluated").exists()
+    kept.sweep(2)
+    assert not [path.name for path in (run / "checkpoints").iterdir() if path.name.startswith("evaluated")]
 
 
 def test_nothing_that_it_keeps_disturbs_the_others(run):
@@ -287,3 +296,13 @@ def test_it_is_off_unless_asked_for(tmp_path):
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValidationError):
         EvaluateConfig(**wrong)
+
+
+def test_it_finds_the_modules_that_the_training_finds(tmp_path, monkeypatch):
+    """A script's own folder is on the path of the training, and on that of its workers."""
+    (tmp_path / "env_of_the_script.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    process = Tethered([sys.executable, "-c", "import env_of_the_script"], 3, tmp_path / "out", tmp_path / "err")
+    assert process.wait(20)
+    assert process.exit_code == 0, (tmp_path / "err").read_text()
+    process.end()

@@ -11,6 +11,7 @@ from rollmill.errors import Refused
 from rollmill.report.charts import return_chart
 from rollmill.report.curves import group_curve, return_line, speed_line
 from rollmill.report.groups import differences, gather
+from rollmill.report.media import Purse, media_of
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_group(tmp_path):
@@ -84,7 +85,7 @@ def test_baselines_and_evaluations_are_drawn_where_there_are_any(tmp_path):
     }
     record = {
         "status": "done",
-        "player": "greedy",
+        "player": "policy:greedy",
         "mean": 200.0,
         "low": 190,
         "high": 210,
@@ -101,7 +102,7 @@ def test_baselines_and_evaluations_are_drawn_where_there_are_any(tmp_path):
     (changed / "evaluation.json").write_text(json.dumps({**record, "mean": -1, "overrides": ["env.time_limit=5"]}))
     (group,) = gather([run])
     greedy, *others = group.runs[0].evaluated.players
-    assert (greedy.label, greedy.mean, greedy.low, greedy.high, greedy.episodes) == ("greedy", 200, 190, 210, 20)
+    assert (greedy.label, greedy.mean, greedy.low, greedy.high, greedy.episodes) == ("policy:greedy", 200, 190, 210, 20)
     assert [player.label for player in others] == list(players)
     chart = return_chart([group], [0], is_detailed=True)
     assert {level["label"]: level["y"] for level in chart["levels"]} == {
@@ -133,3 +134,13 @@ def test_empty_runs_are_refused_unless_others_have_something_to_show(tmp_path):
     with pytest.raises(Refused, match=r"empty \(running\) has made no update, so there is nothing to show"):
         gather([empty])
     assert len(gather([empty, write_run(tmp_path / "run")])) == 2
+
+
+def test_the_best_run_may_have_a_return_of_zero(tmp_path):
+    """Returns of -5 and 0: zero is the higher one, though it counts as nothing elsewhere in Python."""
+    worse = write_run(tmp_path / "seed-1", 1, (-5.0, -5.0))
+    best = write_run(tmp_path / "seed-2", 2, (0.0, 0.0))
+    for run in (worse, best):
+        (run / "curve.png").write_bytes(b"png")
+    (group,) = gather([worse, best])
+    assert [medium.file for medium in media_of(group, Purse())] == [best / "curve.png"]

@@ -25,7 +25,11 @@ MODULES = {
     "unity/": "rollmill.envs.unity",
 }
 
-PATHS = {"oscillator/": ("frozen",), "unity/": ("build",)}  # arguments that name files or folders of the user's
+PATHS = {
+    "oscillator/": ("frozen",),
+    "doom/": ("game",),
+    "unity/": ("build",),
+}  # arguments that name files or folders of the user's
 
 Examine = Callable[[EnvConfig, int, MakePlayer, Path], dict[str, Any]]
 

@@ -7,7 +7,6 @@ import os
 import pickle
 import select
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -15,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rollmill.actors.playing import Episode, Played
+from rollmill.children import child_variables
 from rollmill.errors import Refused, WorkerFailed
 from rollmill.evaluation.bench import Bench, Job, Unit
 from rollmill.evaluation.worker import log_path, program
 from rollmill.runtime.guardian import kill_group
-from rollmill.runtime.process import THREAD_VARIABLES
 
 LOOK_SECONDS = 0.1  # between two looks whether to go on
 CLOSE_SECONDS = 3.0  # that a worker has to close its environments
@@ -159,7 +158,6 @@ class ProcessCrew:
     def _start(self) -> None:
         number = next(n for n in range(self._size) if n not in {worker.number for worker in self._workers.values()})
         reports, reports_write = os.pipe()
-        environment = dict.fromkeys(THREAD_VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
         with log_path(self._job.recording.folder, number).open("ab") as log:
             process = subprocess.Popen(
                 program(reports_write, self._descriptor),
@@ -167,7 +165,7 @@ class ProcessCrew:
                 stdout=log,
                 stderr=log,  # what an environment prints would tear the progress bar
                 pass_fds=[reports_write, self._descriptor],
-                env=os.environ | environment,
+                env=os.environ | child_variables(),
                 process_group=0,  # Ctrl-C in the terminal is for this process, which ends the others in order
                 bufsize=0,
             )

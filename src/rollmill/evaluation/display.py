@@ -17,8 +17,8 @@ LINES_SECONDS = 5.0  # between two lines where there is no terminal
 class Display:
     """A bar on a terminal, lines elsewhere; shows nothing if it is told so."""
 
-    def __init__(self, is_shown: bool, on_stderr: bool = False) -> None:
-        self._outlet = Outlet(sys.stderr if on_stderr else sys.stdout)
+    def __init__(self, is_shown: bool) -> None:
+        self._outlet = Outlet(sys.stdout)
         self._is_shown = is_shown
         self._progress: Any = None
         self._task: Any = None

@@ -65,7 +65,7 @@ def evaluate_request(request: Request, display: Display) -> Evaluation:
         where = error.filename or prepared.job.recording.folder
         raise RollmillError(
             f"{where} can't be written: {error.strerror}; make room, or choose a folder with --out"
-        ) from error
+        ) from None  # where it was noticed tells the user nothing
 
 
 class _Session:

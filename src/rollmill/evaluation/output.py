@@ -86,10 +86,10 @@ class Output:
         """Drop the episodes of a player from number `count` on, and their files: more were begun than wanted."""
         for number in [number for number in self.played[player] if number >= count]:
             del self.played[player][number]
-            trajectory = self.recording.trajectory_path(number)
-            for file in (trajectory, trajectory.with_suffix(".info.jsonl"), self.recording.video_path(number)):
-                with suppress(OSError):
-                    file.unlink(missing_ok=True)
+        # also those of episodes that a worker had finished when nobody listened any more
+        for file in self.recording.files_from(count):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
 
     def finish(self, status: str) -> dict[str, Any]:
         """Put the rows in order, whoever played them when, and close; the final record."""

@@ -38,6 +38,11 @@ class Recording:
         """Where the video of an episode lies."""
         return self.folder / "video" / f"episode-{number:05}.mp4"
 
+    def files_from(self, number: int) -> list[Path]:
+        """The files of all episodes from this number on."""
+        found = [path for kind in ("trajectories", "video") for path in (self.folder / kind).glob("episode-*")]
+        return [path for path in found if int(path.name.partition(".")[0].removeprefix("episode-")) >= number]
+
 
 class Recorder:
     """A `Witness` that writes files; each appears when its episode is over."""

@@ -52,6 +52,8 @@ def open_subject(path: str | Path, overrides: Overrides = ()) -> Subject:
         key = override.partition("=")[0]
         if not key.startswith("env."):
             raise Refused(f"{key} can't be changed for a policy that is trained, only env.*; leave it out")
+        if key == "env.atari.preset":  # the run's config has all values written out, and those win
+            raise Refused(f"{key} changes nothing in a run; change its values instead, such as env.atari.sticky=0.25")
     return Subject(path, run, load_config(run / "config.yaml", overrides).config)
 
 

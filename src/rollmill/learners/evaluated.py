@@ -65,8 +65,17 @@ class EvaluatedCheckpoints:
                 self.let_go(self.folder / name)
         return kept
 
-    def sweep(self) -> None:
-        """Remove what an earlier process of this run has held; only one process at a time writes a run."""
+    def sweep(self, update: int) -> None:
+        """Remove what an earlier process of this run has held, and a best one from after the update it now stands at.
+
+        Only one process at a time writes a run.
+        """
+        for path in self.folder.glob(f"{EVALUATED}-*"):
+            if _KEPT.fullmatch(path.name) and int(path.name.rpartition("-")[2]) > update:
+                self.let_go(path)
+        link = self.folder / EVALUATED
+        if link.is_symlink() and not link.exists():
+            link.unlink()
         for path in self.folder.glob(f"{_HELD}*"):
             if path.is_symlink():
                 path.unlink(missing_ok=True)

@@ -82,7 +82,7 @@ class EvaluationObserver:
         """Take note of checkpoints, and see to the process."""
         if isinstance(event, RunStarted):
             self._rows = _trim(self._run / "evaluations.csv", event.progress.env_steps)
-            self._checkpoints.sweep()
+            self._checkpoints.sweep(event.progress.updates)
         elif isinstance(event, Checkpointed):
             self._wanted = _Checkpoint(Path(event.path), event.progress.env_steps, event.progress.updates)
         elif isinstance(event, Stopped):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.5  # at the main process, in case somebody else holds the pipe open
 GRACE_SECONDS = 1.0  # between asking the command to end and killing it
 CLOSE_SECONDS = 3.0  # that the tether has to go when it is let loose
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -34,13 +33,15 @@ class Tethered:
     def __init__(self, command: Sequence[str], niceness: int, output: Path, errors: Path) -> None:
         import subprocess
 
+        from rollmill.children import child_variables  # here: the tether itself has no path to it
+
         with output.open("wb") as out, errors.open("ab") as err:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(niceness), *command],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,
-                env=os.environ | dict.fromkeys(THREAD_VARIABLES, "1") | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | child_variables() | {"PYTHONUNBUFFERED": "1"},
                 start_new_session=True,  # no Ctrl-C reaches it, and its priority is weighed against ours
                 bufsize=0,
             )

@@ -17,6 +17,7 @@ from rollmill.liveness import is_gone
 # be the only good checkpoint, which `--resume` puts back into its place.
 DRAFT = re.compile(r"\..+\.(?P<writer>\d{1,18})\.tmp")
 CHECKPOINT_DRAFT = re.compile(r"\.(draft|trash)-[a-z0-9]+-(?P<writer>\d{1,18})")
+HELD = re.compile(r"\.held-[a-z0-9]+")  # for periodic evaluation, by the process of the run (learners/evaluated.py)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def find_drafts(run: RunProcess) -> list[Draft]:
         is_ours = DRAFT.fullmatch(path.name)
         if path.parent.name == "checkpoints":
             is_ours = is_ours or CHECKPOINT_DRAFT.fullmatch(path.name)
+            if HELD.fullmatch(path.name):
+                drafts.append(Draft(path, int(run.facts.get("pid") or 0)))
         if is_ours and _is_abandoned(path, int(is_ours["writer"]), run.facts):
             drafts.append(Draft(path, int(is_ours["writer"])))
     return drafts

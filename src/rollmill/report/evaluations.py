@@ -10,6 +10,8 @@ from typing import Any
 
 from rollmill.report.tables import known, read_columns
 
+OTHERS = ("random", "constant:", "scripted:")  # players that are no policies
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -64,7 +66,7 @@ def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _is_of_policy(record: Mapping[str, Any]) -> bool:
-    return not record.get("overrides") and str(record.get("player") or "policy").startswith("policy")
+    return not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
 
 
 def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:

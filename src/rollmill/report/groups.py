@@ -64,7 +64,8 @@ def gather(paths: Sequence[Path]) -> list[Group]:
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(_identity(record), []).append(record)
-    unnamed = [Group(_label(runs), tuple(sorted(runs, key=_seed_order))) for runs in groups.values()]
+    distinct = [_without_repetitions(runs) for runs in groups.values()]
+    unnamed = [Group(_label(runs), tuple(sorted(runs, key=_seed_order))) for runs in distinct]
     return _told_apart(unnamed)
 
 
@@ -98,6 +99,20 @@ def _identity(record: Record) -> str:
         return str(record.path)  # nobody knows what it is like
     settings = {key: value for key, value in record.config.items() if is_compared(key)}
     return json.dumps(settings, sort_keys=True, default=str)
+
+
+def _without_repetitions(runs: Sequence[Record]) -> list[Record]:
+    """The runs without those that end with another's seed and parameters: they tell nothing new, but would count."""
+    kept: dict[Any, Record] = {}
+    for run in runs:
+        digest = run.summary.get("parameters_sha256")
+        key = (str(run.seed), str(digest)) if digest else run.path
+        if (first := kept.get(key)) is None:
+            kept[key] = run
+        else:
+            note = f"{run.path} repeats it (equal seed, equal parameters) and is left out"
+            kept[key] = replace(first, complaints=(*first.complaints, note))
+    return list(kept.values())
 
 
 def _seed_order(record: Record) -> tuple[bool, Any]:

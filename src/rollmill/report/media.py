@@ -56,10 +56,15 @@ def media_of(group: Group, purse: Purse) -> list[Medium]:
     """The newest evaluation's video and pictures of each run; if no run has any, the curve of the best one."""
     found = [medium for run in group.runs for file in _shown(run) if (medium := purse.load(run, file))]
     if not found:
-        best = max(group.runs, key=lambda run: run.number("returns", "mean_100") or float("-inf"))
+        best = max(group.runs, key=_score)
         curve = purse.load(best, best.path / "curve.png") if (best.path / "curve.png").is_file() else None
         found = [curve] if curve else []
     return found
+
+
+def _score(run: Record) -> float:
+    mean = run.number("returns", "mean_100")
+    return float("-inf") if mean is None else mean
 
 
 def _shown(run: Record) -> Iterator[Path]:

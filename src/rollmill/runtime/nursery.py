@@ -25,8 +25,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rollmill.children import child_variables
 from rollmill.runtime.guardian import RUN_VARIABLE, kill_group
-from rollmill.runtime.process import THREAD_VARIABLES, die_with, live_on, tune_allocator
+from rollmill.runtime.process import die_with, live_on, tune_allocator
 
 if TYPE_CHECKING:
     from rollmill.runtime.wiring import SharedWiring
@@ -65,12 +66,11 @@ class Nursery:
     """The main process's end of a nursery."""
 
     def __init__(self, plan: NurseryPlan, inherited: Collection[int], mark: str) -> None:
-        environment = dict.fromkeys(THREAD_VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from rollmill.runtime.nursery import main; main()", str(os.getpid())],
             stdin=subprocess.PIPE,
             pass_fds=[*inherited, plan.life, plan.reports],
-            env=os.environ | environment | {RUN_VARIABLE: mark},
+            env=os.environ | child_variables() | {RUN_VARIABLE: mark},
             process_group=0,  # Ctrl-C in the terminal is for the main process, which ends the others in order
             bufsize=0,
         )

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,26 @@ class SeedsFolder:
         self.path = path
         self._facts = dict(facts)
         self.seeds: tuple[int, ...] = tuple(facts["seeds"])
+        self.options: tuple[str, ...] = tuple(map(str, facts.get("options", ())))  # that every seed begins with
         self.status: dict[int, str] = {seed: facts.get("status", {}).get(str(seed), "waiting") for seed in self.seeds}
 
     @classmethod
     def create(
-        cls, path: Path | None, source: Path, config: ExperimentConfig, seeds: Sequence[int], overwrite: bool
+        cls,
+        path: Path | None,
+        source: Path,
+        config: ExperimentConfig,
+        seeds: Sequence[int],
+        overwrite: bool,
+        options: Sequence[str] = (),
     ) -> SeedsFolder:
         """Make the folder; one that exists is replaced only when told to, and only if it is of this kind."""
         if path is not None:
             _make_room(path, overwrite)
         place = RunFolder.create(path, f"{config.algorithm.name}-{config.env.id}-seeds", overwrite=False).path
         started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-        folder = cls(place, {"config": str(source), "started": started, "seeds": list(seeds)})
+        facts = {"config": str(source), "started": started, "seeds": list(seeds), "options": list(options)}
+        folder = cls(place, facts)
         try:
             # later seeds must not notice that the file they came from was edited meanwhile
             write_atomically(folder.config, dump(config))
@@ -52,7 +60,7 @@ class SeedsFolder:
         file = path / SEEDS_FILE
         try:
             facts = json.loads(file.read_text(encoding="utf-8"))
-            if not all(isinstance(seed, int) for seed in facts["seeds"]):
+            if not facts["seeds"] or not all(type(seed) is int and seed >= 0 for seed in facts["seeds"]):
                 raise ValueError("seeds are whole numbers")
             return cls(path, facts)
         except OSError as error:
@@ -74,9 +82,10 @@ class SeedsFolder:
         return self.path / f"seed-{seed}.log"
 
     def mark(self, seed: int, status: str) -> None:
-        """Keep how a seed stands."""
+        """Keep how a seed stands; what a full disk doesn't take now is written with the next change."""
         self.status[seed] = status
-        self.store()
+        with suppress(OSError):  # no reason to end runs, which see to their own files
+            self.store()
 
     def store(self) -> None:
         """Write seeds.json."""

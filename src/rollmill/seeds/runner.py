@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollmill.errors import Refused, exit_code_of
+from rollmill.errors import Refused, RollmillError, exit_code_of
 from rollmill.interruption import Interruption
 from rollmill.resuming import MAY_CHANGE
 from rollmill.run_folder import MARK
@@ -125,11 +125,11 @@ def train_seeds(
     refuse_seed_override(overrides)
     settings = load_config(config, overrides).config
     cores = deal_cores(usable_cores(), cores_needed(settings, start_from), len(numbers), side_by_side)
-    folder = SeedsFolder.create(run, config, settings, numbers, overwrite)
     options = ["--dev"] if dev else []
-    options += ["--from", str(start_from)] if start_from is not None else []
+    options += ["--from", str(start_from.resolve())] if start_from is not None else []
+    folder = SeedsFolder.create(run, config, settings, numbers, overwrite, options)
     told = _told([], settings, cores)
-    words = {seed: [*_anew(folder, seed), *told, *options] for seed in numbers}
+    words = {seed: [*_anew(folder, seed), *told] for seed in numbers}
     return _train(folder, settings, words, cores)
 
 
@@ -161,13 +161,17 @@ def _train(
         manner = "in turn" if len(cores) == 1 else f"{len(cores)} side by side"
         title = f"{settings.algorithm.name} on {settings.env.id}"
         display.say(f"{title}: seeds {', '.join(map(str, words))}, {manner}, in {folder.path}")
-        return Training(folder, settings, words, cores, display).run()
+        try:
+            return Training(folder, settings, words, cores, display).run()
+        except OSError as error:
+            where = error.filename or folder.path
+            raise RollmillError(f"{where}: {error.strerror}; mend that, then go on with --resume") from None
 
 
 def _anew(folder: SeedsFolder, seed: int) -> list[str]:
     run = folder.run(seed)
     overwrite = ["--overwrite"] if (run / MARK).is_file() else []  # begun, but without a checkpoint to go on from
-    return ["train", str(folder.config), f"seed={seed}", "--run", str(run), *overwrite]
+    return ["train", str(folder.config), f"seed={seed}", "--run", str(run), *overwrite, *folder.options]
 
 
 def _onwards(folder: SeedsFolder, seed: int) -> list[str]:

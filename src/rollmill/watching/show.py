@@ -130,7 +130,7 @@ class _Stage:
         if now < self._next_step:
             time.sleep(self._next_step - now)
         # who is late doesn't hurry afterwards
-        self._next_step = max(self._next_step + self._pause, now)
+        self._next_step = max(self._next_step, now) + self._pause
 
     def _show(self, end: str) -> None:
         now = time.monotonic()

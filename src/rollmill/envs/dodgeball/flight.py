@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from rollmill.envs.dodgeball.compiled import compiled
 from rollmill.envs.dodgeball.scene import (
     ATTITUDE,
     BALL_SPEED,
@@ -26,6 +25,7 @@ from rollmill.envs.dodgeball.scene import (
     Numbers,
     rotation,
 )
+from rollmill.envs.native import compiled
 from rollmill.types import Array
 
 _FOLLOWS = 1 - math.exp(-SECONDS / TURN_LAG)  # share of the way to its command that the rotation goes in a step

@@ -26,7 +26,7 @@ from rollmill.envs.dodgeball.scene import (
     numbers_of,
 )
 from rollmill.envs.dodgeball.senses import HEIGHT, VECTOR, WIDTH, feel_rows, ray_directions, see_rows
-from rollmill.envs.dodgeball.settings import RATE, DodgeballConfig
+from rollmill.envs.dodgeball.settings import RATE, TIME_LIMIT, DodgeballConfig
 from rollmill.envs.dodgeball.step import step_rows
 from rollmill.envs.group import StepResult, Trouble, needs_reset
 from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
@@ -50,7 +50,7 @@ class DodgeballGroup:
         self.troubles: deque[Trouble] = deque()
         self.scene = empty_scene(settings, size)
         self.numbers = numbers_of(settings)
-        self.time_limit = settings.time_limit if time_limit is None else time_limit
+        self.time_limit = TIME_LIMIT if time_limit is None else time_limit
 
         vector = gym.spaces.Box(-np.inf, np.inf, (VECTOR,), np.float32)
         image = gym.spaces.Box(0, 255, (1, HEIGHT, WIDTH), np.uint8)
@@ -72,7 +72,7 @@ class DodgeballGroup:
         self._truncated = np.zeros(size, bool)
 
     def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
-        """Put new drones around the waypoint, upright and at rest, facing the launchers."""
+        """Put new drones around the waypoint, upright and with a push in some direction."""
         for k in np.flatnonzero(mask).tolist():
             self._spawn(k, Generator(PCG64(SeedSequence(int(seeds[k])))))
         self._look(mask)

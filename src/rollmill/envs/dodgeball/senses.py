@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from rollmill.envs.dodgeball.compiled import compiled
 from rollmill.envs.dodgeball.scene import (
     ATTITUDE,
     HALF_X,
@@ -22,6 +21,7 @@ from rollmill.envs.dodgeball.scene import (
     Scene,
     rotation,
 )
+from rollmill.envs.native import compiled
 from rollmill.types import Array
 
 HEIGHT, WIDTH = 19, 33

@@ -13,6 +13,9 @@ RATE = 50  # agent decisions per second
 MASS_LIMIT = 2.0  # kilograms: 20 N / 9.81 m/s², rounded down
 
 
+TIME_LIMIT = 250  # agent decisions, unless env.time_limit says otherwise
+
+
 class DodgeballConfig(Config):
     """Lengths in metres, masses in kilograms, forces in newtons, times in seconds unless a field says otherwise."""
 
@@ -22,14 +25,12 @@ class DodgeballConfig(Config):
     flatten: bool = Field(default=False, description="one action of 81 instead of four of 3")
     rays: bool = Field(default=True, description="see the image of ray distances beside the vector")
     ray_range: float = Field(default=15.0, gt=0.0, description="distance that is shown as 255, like all beyond it")
-    time_limit: int = Field(default=250, ge=1, description="agent decisions after which to truncate")
-
     launchers: int = Field(default=1, ge=0, le=8, description="ball launchers on the front wall")
-    launch_interval: float = Field(default=0.8, ge=0.1, le=60.0, description="between two balls of a launcher")
+    launch_interval: float = Field(default=1.2, ge=0.1, le=60.0, description="between two balls of a launcher")
     force_min: float = Field(default=60.0, gt=0.0, le=500.0, description="least force of a throw; it acts for 1/50 s")
     force_max: float = Field(default=90.0, gt=0.0, le=500.0, description="greatest force of a throw")
     spread: float = Field(default=0.3, ge=0.0, le=5.0, description="a throw misses its aim by up to this on each axis")
-    ball_mass: float = Field(default=0.1, gt=0.0, description="the lighter, the faster")
+    ball_mass: float = Field(default=0.12, gt=0.0, description="the lighter, the faster")
     ball_radius: float = Field(default=0.25, gt=0.0, le=2.0, description="of a ball")
 
     drone_mass: float = Field(default=1.5, gt=0.0, description="the heavier, the lazier; 20 N of thrust must lift it")

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from rollmill.envs.dodgeball.compiled import compiled
 from rollmill.envs.dodgeball.flight import fly, move_balls, throw, touches_tree
 from rollmill.envs.dodgeball.scene import (
     EXIT,
@@ -22,6 +21,7 @@ from rollmill.envs.dodgeball.scene import (
     Numbers,
     Scene,
 )
+from rollmill.envs.native import compiled
 from rollmill.types import Array
 
 _COS_70, _COS_85 = math.cos(math.radians(70)), math.cos(math.radians(85))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,40 +43,40 @@ class DoomGroup(GymGroup):
             self._refuse_idle(k)
         for array in (self._reward, self._terminated, self._truncated):
             array.fill(0)
-        presses = [self._game(k).presses(action[k]) for k in rows]
-        outcomes = [self._play(k, pressed) for k, pressed in zip(rows, presses, strict=True)]
-        for k, outcome in zip(rows, outcomes, strict=True):
+        games = [cast(DoomEnv, self._instances[k].env) for k in rows]
+        presses = [game.presses(action[k]) for k, game in zip(rows, games, strict=True)]
+        outcomes: list[Moment | EnvironmentFailed] = []
+        PULSE.enter(STEP)  # once: two stores for every engine would be felt
+        try:
+            for k, game, pressed in zip(rows, games, presses, strict=True):
+                try:
+                    outcomes.append(game.play(pressed, self._images[k]))
+                except SignalExit:
+                    raise
+                except Exception as error:
+                    what = f"{self._instances[k].name} raised in step(): {type(error).__name__}: {error}"
+                    outcomes.append(failed(what, error))
+        finally:
+            PULSE.leave()
+        for k, game, outcome in zip(rows, games, outcomes, strict=True):
             if isinstance(outcome, EnvironmentFailed):
                 self._save(k, "step", outcome, partial(self._advance_again, k, action[k]))
             else:
-                self._take(k, action[k], outcome)
+                self._take(k, game, action[k], outcome)
         return StepResult(self._reward, self._terminated, self._truncated)
 
-    def _game(self, k: int) -> DoomEnv:
-        return cast(DoomEnv, self._instances[k].env)
-
-    def _play(self, k: int, presses: list[float]) -> Moment | EnvironmentFailed:
-        """One decision of game k, drawn straight into its row."""
-        PULSE.enter(STEP)
-        try:
-            return self._game(k).play(presses, self._images[k])
-        except SignalExit:
-            raise
-        except Exception as error:
-            name = self._instances[k].name
-            return failed(f"{name} raised in step(): {type(error).__name__}: {error}", error)
-        finally:
-            PULSE.leave()
-
-    def _take(self, k: int, action: Array, moment: Moment) -> None:
+    def _take(self, k: int, game: DoomEnv, action: Array, moment: Moment) -> None:
         """Store what a decision led to, without the checks that an environment of ours doesn't need."""
-        instance, game = self._instances[k], self._game(k)
-        self._reward[k], terminated, truncated, instance.info = game.judge(moment)
+        self._reward[k], terminated, truncated = game.judge(moment)
         if self._variables is not None:
             self._variables[k] = game.variables
-        instance.keep(action)
+        self._instances[k].keep(action)
         self._steps[k] += 1
         if terminated or truncated:
             self._terminated[k] = terminated
             self._truncated[k] = truncated
             self._running[k] = False
+
+    def info(self, k: int) -> dict[str, Any]:
+        """What the game says, put together only when somebody asks."""
+        return cast(DoomEnv, self._instances[k].env).info()

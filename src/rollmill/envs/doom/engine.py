@@ -23,39 +23,36 @@ class Engine:
     def __init__(self, blueprint: Blueprint, resolution: str) -> None:
         self._blueprint = blueprint
         self._resolution = resolution
-        self._is_deathmatch = blueprint.bots is not None
+        self.is_deathmatch = blueprint.bots is not None
         # at once, because starting takes long and whoever makes an environment expects that
-        self._game: Any = None if self._is_deathmatch else _start(blueprint, resolution, seed=0)
+        self.game: Any = None if self.is_deathmatch else _start(blueprint, resolution, seed=0)
 
     def begin(self, seed: int) -> None:
         """Start the episode of a seed (32 bits)."""
-        if not self._is_deathmatch:
-            self._game.set_seed(seed)
-            self._game.new_episode()
+        if not self.is_deathmatch:
+            self.game.set_seed(seed)
+            self.game.new_episode()
             return
         # the engine carries the state of its generators over from one game of several players to the next
         self.close()
-        self._game = _start(self._blueprint, self._resolution, seed)
+        self.game = _start(self._blueprint, self._resolution, seed)
         for _ in range(self._blueprint.bots or 0):
-            self._game.send_game_command("addbot")
+            self.game.send_game_command("addbot")
 
-    def play(self, presses: list[float], tics: int) -> tuple[float, Any]:
-        """Hold buttons for some tics: the reward, and what `look` gives then."""
-        game = self._game
-        reward: float = game.make_action(presses, tics)
-        if self._is_deathmatch and game.is_player_dead():
-            game.respawn_player()
-        return reward, game.get_state()
+    def revive(self) -> None:
+        """Let the player of a deathmatch go on after a death."""
+        if self.game.is_player_dead():
+            self.game.respawn_player()
 
     def look(self) -> Any:
         """The engine's state, with `screen_buffer` (uint8 [H, W, 3]) and `game_variables`; None after the end."""
-        return self._game.get_state()
+        return self.game.get_state()
 
     def close(self) -> None:
         """End the engine."""
-        if self._game is not None:
-            self._game.close()
-            self._game = None
+        if self.game is not None:
+            self.game.close()
+            self.game = None
 
 
 def _start(blueprint: Blueprint, resolution: str, seed: int) -> Any:

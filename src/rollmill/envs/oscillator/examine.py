@@ -10,10 +10,9 @@ import numpy as np
 from rollmill import seeding
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import read_args
-from rollmill.envs.group import EnvGroup
 from rollmill.envs.oscillator.controllers import SCRIPTS
 from rollmill.envs.oscillator.settings import SETTINGS, OscillatorConfig
-from rollmill.envs.oscillator.stimulus import Floats
+from rollmill.envs.oscillator.stimulus import Floats, action_of
 from rollmill.envs.players import MakePlayer, Player, base_group
 
 PHASES = ("free", "controlled", "released")
@@ -84,12 +83,14 @@ def run_course(config: EnvConfig, settings: OscillatorConfig, seed: int, player:
     size = settings.ensembles
     period = base_group(make_group(config, 1)).frame_skip
     lengths = tuple(steps // period for steps in FORMS[settings.examination])
-    whole = {"time_limit": sum(lengths), "args": config.args | {"stagger": 0.0}}
+    # a coupling that drifts would be another in each phase, and S would compare two ensembles; it is drawn instead
+    args = {key: value for key, value in config.args.items() if key not in ("drift", "walk")}
+    whole = {"time_limit": sum(lengths), "args": args | {"stagger": 0.0}}
     group = make_group(config.model_copy(update=whole), size)
     base = cast(Any, base_group(group))
     everyone, nobody = np.ones(size, bool), np.zeros(size, bool)
     group.reset(everyone, np.array([seeding.integer_seed(seed, "examination", k) for k in range(size)]))
-    idle = _idle(group)
+    idle = action_of(np.zeros(size), base.action_space, settings.action_limit)  # an agent may see it as its last
     field, action = np.zeros((2, sum(lengths), size))
     t = 0
     for phase, length in zip(PHASES, lengths, strict=True):
@@ -106,10 +107,3 @@ def run_course(config: EnvConfig, settings: OscillatorConfig, seed: int, player:
 def _without_first_agent(config: EnvConfig) -> EnvConfig:
     """The environment as the classical controllers have it: nobody else acts."""
     return config.model_copy(update={"args": {key: value for key, value in config.args.items() if key != "frozen"}})
-
-
-def _idle(group: EnvGroup) -> Any:
-    """Actions of the right form for a group that is muted."""
-    from rollmill.envs.check import random_actions
-
-    return random_actions(group.action_space, group.size, seeding.generator(0, "idle"))

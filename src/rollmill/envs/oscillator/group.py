@@ -55,7 +55,7 @@ class OscillatorGroup:
         self.time_limit = config.time_limit or -(-settings.default_time_limit // len(self.pulse))  # decisions
 
         self._id = config.id
-        self._frozen = settings.frozen and FrozenAgent(settings.frozen, self.observation_space, settings.action_limit)
+        self._frozen = settings.frozen and FrozenAgent(config.id, settings, self.observation_space)
         self._target = math.nan if settings.target == "mean" else settings.target
         self.state = np.zeros((size, settings.variables, settings.neurons))
         self.fields = np.zeros((size, 2, settings.window))  # the last means of x and of y, oldest first
@@ -99,8 +99,9 @@ class OscillatorGroup:
         """Apply one action in the active rows; the reward is −weight·(X − target)² − weight·|a|."""
         if (stale := np.flatnonzero(active & self._ended)).size:
             raise needs_reset(int(stale[0]))
-        amplitude = self._stimulus(action)
+        amplitude, frozen_part = self._stimulus(action)
         np.copyto(self._amplitude, amplitude, where=active)
+        np.copyto(self._frozen_part, frozen_part, where=active)
         self._advance(active, self.pulse)
         self._show()
         settings = self.settings
@@ -154,17 +155,16 @@ class OscillatorGroup:
         """The actions that last reached the neurons, [K]."""
         return self._amplitude
 
-    def _stimulus(self, action: Array) -> Floats:
-        """The amplitudes that reach the neurons, [K]: the action's, and what a frozen agent adds."""
-        limit = self.settings.action_limit
+    def _stimulus(self, action: Array) -> tuple[Floats, Floats]:
+        """The amplitudes that reach the neurons, [K], and the part of a frozen agent in them."""
+        limit, nothing = self.settings.action_limit, np.zeros(self.size)
         if self.is_muted:
-            self._frozen_part[:] = 0.0
-            return np.zeros(self.size)
+            return nothing, nothing
         amplitude = amplitude_of(action, self.action_space, limit)
         if not self._frozen:
-            return amplitude
-        self._frozen_part[:] = self._frozen.amplitudes(self.obs)
-        return np.clip(amplitude + self._frozen_part, -limit, limit)
+            return amplitude, nothing
+        frozen_part = self._frozen.amplitudes(self.obs)
+        return np.clip(amplitude + frozen_part, -limit, limit), frozen_part
 
     def _advance(self, rows: NDArray[np.bool_], pulse: Floats) -> None:
         """Integrate the rows through a pulse."""
