@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,20 @@ def test_the_code_blocks_of_a_page_run(page, tmp_path, monkeypatch, capsys):
         elif language == "yaml":
             pytest.fail(f"{page.name}: a YAML block begins with its file's name as a comment, so that it can be used")
     capsys.readouterr()
+
+
+@pytest.fixture(autouse=True)
+def deadline():
+    """A page that waits for somebody would hold up everything."""
+
+    def too_long(number, frame):
+        raise TimeoutError("the page takes longer than five minutes")
+
+    before = signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(300)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 def run_line(line, main, page):

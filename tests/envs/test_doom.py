@@ -276,8 +276,17 @@ def test_bad_settings_are_refused_in_one_line(env_id, args, message):
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("env_id", [name for name in names() if name not in ("doom/doom", "doom/doom2")])
+FEW = ("doom/basic", "doom/health_gathering_supreme", "doom/cig", "doom/freedoom1")  # one of each kind
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in FEW else pytest.mark.prove)
+        for name in names()
+        if name not in ("doom/doom", "doom/doom2")
+    ],
+)
 def test_every_scenario_plays_and_repeats_itself(env_id):
     config = EnvConfig(id=env_id, args={**SMALL, "tics": 200})
     check_group(config)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rollmill import nested
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.doom.blueprint import make_blueprint
 from rollmill.envs.doom.game import DoomEnv, Moment
@@ -80,3 +81,7 @@ class DoomGroup(GymGroup):
     def info(self, k: int) -> dict[str, Any]:
         """What the game says, put together only when somebody asks."""
         return cast(DoomEnv, self._instances[k].env).info()
+
+    def _store(self, k: int, step: int, observation: Any) -> None:
+        """Copy the observation of a reset into row k; ours fits."""
+        nested.assign(self.obs, k, observation)

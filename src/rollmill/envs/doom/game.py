@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from numpy.random import SeedSequence
 
 from rollmill.envs.doom.blueprint import HEALTH, Blueprint
 from rollmill.envs.doom.engine import Engine
@@ -69,13 +68,11 @@ class DoomEnv(gym.Env[Any, Any]):
         self._decisions = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start the episode of a seed; without one, of a seed drawn from the last."""
-        super().reset(seed=seed)
+        """Start the episode of a seed, or any; the engine alone draws, so `np_random` is not seeded."""
         if seed is None:
             seed = int(self.np_random.integers(2**31))
-        engine_seed = int(SeedSequence(seed).generate_state(1)[0])
         for engine in self._engines():
-            engine.begin(engine_seed)
+            engine.begin((seed ^ seed >> 32) & 0xFFFFFFFF)
         self._tics = self._decisions = 0
         state = self._engine.look()
         assert state is not None, "an episode that is over before it began"
