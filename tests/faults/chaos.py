@@ -90,7 +90,7 @@ def run_through(case: str, kind: str, folder: Path, plan: list[str], times: int 
     run, config = folder / f"{case}-{kind}", folder / f"{case}-{kind}.json"
     config.write_text(json.dumps(config_of(case, kind, times)))
     outcome = Outcome("")
-    shared = set(os.listdir("/dev/shm"))
+    shared = shared_memory()
     orders = list(plan)
     while True:
         before_main = next((n for n, order in enumerate(orders) if ":main:" in order), len(orders) - 1)
@@ -108,13 +108,18 @@ def run_through(case: str, kind: str, folder: Path, plan: list[str], times: int 
         outcome.replaced += [line for line in text.splitlines() if line.startswith("replaced ")]
         left = gone([*family(), *_marked(process.pid)], 2.0)
         assert not left, f"alive 2 s after the end: {left}"
-        assert set(os.listdir("/dev/shm")) <= shared
+        assert shared_memory() <= shared
         if process.returncode == 0:
             outcome.sha256 = text.rpartition("sha256 ")[2].strip()
             assert not orders, f"the run ended before {orders}"
             return outcome
         assert process.returncode == -9, text
         outcome.resumes += 1
+
+
+def shared_memory() -> set[str]:
+    """What has a name there, but for Doom engines that are starting just now: tests beside this one play it."""
+    return {name for name in os.listdir("/dev/shm") if not name.startswith("ViZDoom")}
 
 
 def gone(processes: list[psutil.Process], seconds: float = 2.0) -> list[psutil.Process]:

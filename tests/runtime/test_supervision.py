@@ -179,7 +179,7 @@ def test_a_dead_nursery_is_replaced_with_all_workers(tmp_path):
 
     run = Played(tmp_path / "killed", BASE, FUSED, disturb)
     assert run.sha == expected
-    assert [event.place for event in run.replaced] == ["worker.0", "worker.1"]
+    assert sorted(event.place for event in run.replaced) == ["worker.0", "worker.1"]  # who is ready first is chance
     print(f"\nnursery: recovery in {run.replaced[-1].seconds:.2f} s")
 
 
