@@ -19,7 +19,7 @@ train: setup  ## the main job: train PPO on CartPole and show the result
 	$(BIN)/rollmill show $(RUN)
 
 browser:  ## for the tests that look at pages; they are skipped where it can't be had
-	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
+	@command -v chromium > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } \
 		> /dev/null 2>&1 || echo "no chromium and no way to install it: the tests that look at pages are skipped"
 
 test: setup browser  ## every test that takes minutes at most
