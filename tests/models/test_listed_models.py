@@ -266,4 +266,7 @@ def test_a_key_that_nothing_reads_with_this_space_is_refused(space, model, messa
 
 def test_the_activation_of_listed_convolutions_is_read():
     config = ModelConfig(conv=CONV, padding="same", activation="silu")
-    refuse_unread(config, build_network(RAYS, CHOICES, config, seed=1), RAYS, CHOICES)
+    network = build_network(RAYS, CHOICES, config, seed=1)
+    refuse_unread(config, network, RAYS, CHOICES)  # doesn't
+    listed = [module for module in network.modules() if isinstance(module, ListedCNN)]
+    assert [module._activation for module in listed] == [ACTIVATIONS["silu"]] * len(listed) != []
