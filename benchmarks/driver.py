@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 
 WARM_UP = 2  # updates before the clock starts, so that imports, allocation and caches are not measured
+SETTLING = 5.0  # seconds between the first update and the clock where actors and learner run side by side
 EPISODES = 100  # the window of a solved task
 SOLVED_RETURN = 475.0  # mean over the window, CartPole-v1's own threshold
 
@@ -33,21 +34,35 @@ def emit(result: dict[str, float | int | None]) -> None:
 
 
 class Throughput:
-    """Steps per second from the end of update `WARM_UP` to the end of the first update after `seconds`."""
+    """Steps per second over whole updates, the last of them the first that ends after `seconds`.
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.marks: list[tuple[float, int]] = []  # (time, env steps) at the end of every update
+    The clock starts with the end of update `WARM_UP`, or of the first one that ends `settling` seconds after the very
+    first: with actors that run ahead, the first updates find their batches ready.
+    """
+
+    def __init__(self, seconds: float, settling: float = 0.0) -> None:
+        self.seconds, self.settling = seconds, settling
+        self.first: float | None = None  # when the first update ended
+        self.updates = 0
+        self.start: tuple[float, int] | None = None  # (time, env steps)
+        self.end: tuple[float, int] | None = None
 
     def updated(self, env_steps: int) -> bool:
         """Notes the end of an update; True once the measurement is long enough."""
-        self.marks.append((time.perf_counter(), env_steps))
-        return len(self.marks) > WARM_UP and self.marks[-1][0] - self.marks[WARM_UP - 1][0] >= self.seconds
+        now = time.perf_counter()
+        self.updates += 1
+        self.first = now if self.first is None else self.first
+        if self.start is not None:
+            self.end = now, env_steps
+            return now - self.start[0] >= self.seconds
+        if self.updates >= WARM_UP and now - self.first >= self.settling:
+            self.start = now, env_steps
+        return False
 
     def result(self) -> dict[str, float | int | None]:
-        if len(self.marks) <= WARM_UP:
-            raise SystemExit(f"only {len(self.marks)} updates: nothing to measure after {WARM_UP} for warming up")
-        (start, first), (end, last) = self.marks[WARM_UP - 1], self.marks[-1]
+        if self.start is None or self.end is None:
+            raise SystemExit(f"only {self.updates} updates: nothing to measure after those for warming up")
+        (start, first), (end, last) = self.start, self.end
         return {"steps_per_second": (last - first) / (end - start), "env_steps": last}
 
 

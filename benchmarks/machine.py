@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "gym", "ale-py", "stable-baselines3", "cleanrl", "envpool")
+PACKAGES = (
+    *("rollmill", "torch", "numpy", "gymnasium", "gym", "ale-py", "vizdoom"),
+    *("stable-baselines3", "cleanrl", "envpool", "sample-factory"),
+)
 
 _LIST_VERSIONS = """
 import importlib.metadata, json, sys

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.driver import SolveClock, Throughput, argument_parser, emit
-from rollmill.experiment import Experiment, load_config
+from benchmarks.driver import SETTLING, SolveClock, Throughput, argument_parser, emit
+from rollmill.config_file import Loaded
+from rollmill.experiment import Experiment, ExperimentConfig, load_config
 from rollmill.observe.events import EpisodesEnded, RunStarted, Updated
 
 QUIET = ["observe.console=none"]  # everything else that is kept of a run stays on, as it ships
@@ -15,7 +17,6 @@ SAME_FOR_ALL = [
     *QUIET,
     "train.steps=1000000000",  # never reached
     "algorithm.unroll=128",
-    "algorithm.epochs=4",
     "algorithm.minibatch=256",
     "algorithm.learning_rate=2.5e-4",
     "algorithm.anneal_learning_rate=false",
@@ -28,6 +29,7 @@ SAME_FOR_ALL = [
 ]
 CARTPOLE = [
     *SAME_FOR_ALL,
+    "algorithm.epochs=4",
     "env.groups=1",
     "env.group_size=8",
     "model.hidden=[64, 64]",
@@ -35,12 +37,31 @@ CARTPOLE = [
     "model.shared=false",
     "algorithm.clip=0.2",
 ]
-PONG = [*SAME_FOR_ALL, "env.groups=2", "env.group_size=4", "algorithm.clip=0.1", "runtime.threads.learner=2"]
+PONG = [*SAME_FOR_ALL, "env.groups=2", "env.group_size=4", "algorithm.clip=0.1"]
+DOOM = [*QUIET, "train.steps=1000000000"]
+
+# The file and the settings that a workload has in place of the file's.
+SETTINGS: dict[str, tuple[str, list[str]]] = {
+    "cartpole": ("configs/ppo/cartpole.yaml", CARTPOLE),
+    "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
+    "pong": ("configs/ppo/pong.yaml", [*PONG, "algorithm.epochs=4", "runtime.threads.learner=2"]),
+    "cartpole-async": ("configs/appo/cartpole.yaml", [*CARTPOLE, "algorithm.unrolls=1", "runtime.workers=1"]),
+    "pong-async": ("configs/appo/pong.yaml", [*PONG, "algorithm.epochs=1", "algorithm.unrolls=1"]),
+    "doom-basic-async": ("configs/appo/doom_basic.yaml", DOOM),
+    "doom-hgs-async": ("configs/appo/health_gathering_supreme.yaml", DOOM),
+}
 
 
-def measure_throughput(experiment: Experiment, seconds: float) -> dict[str, float | int | None]:
+def settings_of(workload: str, seed: int, overrides: Sequence[str] = ()) -> Loaded[ExperimentConfig]:
+    """The configuration of a workload; overrides of the caller win."""
+    file, settings = SETTINGS[workload]
+    chosen = {text.partition("=")[0]: text for text in [*settings, f"seed={seed}", *overrides]}
+    return load_config(file, list(chosen.values()))
+
+
+def measure_throughput(experiment: Experiment, seconds: float, settling: float) -> dict[str, float | int | None]:
     """Steps per second over the updates after the first ones."""
-    clock = Throughput(seconds)
+    clock = Throughput(seconds, settling)
     is_over = False
     for event in experiment.run():
         if isinstance(event, Updated) and not is_over:
@@ -66,26 +87,21 @@ def measure_solving(experiment: Experiment) -> dict[str, float | int | None]:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argument_parser()
-    parser.add_argument("workload", choices=["cartpole", "cartpole-solve", "pong"])
+    parser.add_argument("workload", choices=SETTINGS)
     parser.add_argument("overrides", nargs="*", help="key=value, after the workload's own settings")
     return parser.parse_intermixed_args()
 
 
 def main() -> None:
     arguments = parse_arguments()
-    file, settings = {
-        "cartpole": ("configs/ppo/cartpole.yaml", CARTPOLE),
-        "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
-        "pong": ("configs/ppo/pong.yaml", PONG),
-    }[arguments.workload]
-    overrides = [*settings, f"seed={arguments.seed}", *arguments.overrides]
-    config = load_config(file, list({text.partition("=")[0]: text for text in overrides}.values()))  # the last one wins
+    config = settings_of(arguments.workload, arguments.seed, arguments.overrides)
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(config, run=Path(folder) / "run")
         if arguments.workload == "cartpole-solve":
             result = measure_solving(experiment)
         else:
-            result = measure_throughput(experiment, arguments.seconds)
+            settling = SETTLING if arguments.workload.endswith("-async") else 0.0
+            result = measure_throughput(experiment, arguments.seconds, settling)
     emit(result)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from benchmarks.workloads import PEERS, WORKLOADS, Workload
 
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "benchmarks" / "README.md"
-BEGIN, END = "<!-- results: written by run.py -->", "<!-- end of results -->"
+RATIOS = "<!-- results: written by run.py -->", "<!-- end of results -->"  # where they stand in the README
+EFFICIENCIES = "<!-- results: written by efficiency.py -->", "<!-- end of efficiency -->"
 HEADER = ("workload", "peer", "unit", "ours", "theirs", "ours faster by", "goal", "calibration ms", "others, cores")
 
 Spread = dict[str, float | int]  # median, min, max, count
@@ -62,12 +63,12 @@ def rows(record: Record) -> list[tuple[str, ...]]:
             record["workload"],
             PEERS[entry["peer"]].title,
             record["unit"],
-            _cell(entry["ours"], entry["pairs"]),
-            _cell(entry["theirs"], entry["pairs"]),
-            _cell(entry["speedup"], entry["pairs"], suffix=" ×"),
+            cell(entry["ours"], entry["pairs"]),
+            cell(entry["theirs"], entry["pairs"]),
+            cell(entry["speedup"], entry["pairs"], suffix=" ×"),
             f"≥ {entry['goal']} ×" if entry["goal"] else "–",
-            _range(entry["calibration_ms"]),
-            _range(entry["other_cores"]) + (" (disturbed)" if entry["other_cores"]["max"] >= QUIET_CORES else ""),
+            range_of(entry["calibration_ms"]),
+            range_of(entry["other_cores"]) + (" (disturbed)" if entry["other_cores"]["max"] >= QUIET_CORES else ""),
         )
         for entry in record["summary"]
     ]
@@ -109,16 +110,26 @@ def markdown(record: Record) -> str:
 
 def refresh_readme() -> None:
     """Puts the newest results of every workload into the README."""
-    files = [RESULTS / f"{name}.json" for name in WORKLOADS]
+    write_readme(RATIOS, HEADER, rows, WORKLOADS)
+
+
+def write_readme(
+    marks: tuple[str, str],
+    header: Sequence[str],
+    cells: Callable[[Record], list[tuple[str, ...]]],
+    names: Iterable[str],
+) -> None:
+    """Puts a table of the newest results of these names between two marks of the README."""
+    begin, end = marks
+    files = [RESULTS / f"{name}.json" for name in names]
     records = [json.loads(file.read_text()) for file in files if file.exists()]
-    before, _, rest = README.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    body = table(HEADER, [row for record in records for row in rows(record)])
-    facts = [
-        f"- {_origin(record)}: [every pair, machine and versions](results/{record['workload']}.md)"
-        for record in records
+    before, _, rest = README.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    body = table(header, [row for record in records for row in cells(record)])
+    origins = [
+        f"- {_origin(record)}: [every run, machine and versions](results/{record['workload']}.md)" for record in records
     ]
-    README.write_text("\n".join([before + BEGIN, "", *body, "", *facts, "", END]) + after)
+    README.write_text("\n".join([before + begin, "", *body, "", *origins, "", end]) + after)
 
 
 def _origin(record: Record) -> str:
@@ -144,14 +155,16 @@ def table(header: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
     return ["| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *body)]
 
 
-def _cell(values: Spread | None, wanted: int, suffix: str = "") -> str:
+def cell(values: Spread | None, wanted: int, suffix: str = "") -> str:
+    """Median and range, and how many of the `wanted` values there are if some are missing."""
     if values is None:
         return f"0 of {wanted} runs"
     missing = "" if values["count"] == wanted else f", {values['count']} of {wanted} runs"
-    return f"{_number(values['median'])}{suffix} ({_range(values)}{missing})"
+    return f"{_number(values['median'])}{suffix} ({range_of(values)}{missing})"
 
 
-def _range(values: Spread | None) -> str:
+def range_of(values: Spread | None) -> str:
+    """Smallest and largest."""
     return f"{_number(values['min'])}–{_number(values['max'])}" if values else "–"
 
 

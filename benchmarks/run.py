@@ -55,8 +55,12 @@ def set_up_peers(names: list[str]) -> tuple[dict[str, Path], dict[str, str]]:
     pythons: dict[str, Path] = {}
     skipped: dict[str, str] = {}
     for name in names:
+        folder = PEERS[name].folder
+        if folder is None:
+            pythons[name] = Path(sys.executable)
+            continue
         try:
-            pythons[name] = set_up(PEERS[name].folder)
+            pythons[name] = set_up(folder)
         except SetUpFailed as failure:
             skipped[name] = str(failure)
             print(f"{name} skipped: {failure}", flush=True)
@@ -81,7 +85,7 @@ def measure(
         "workload": workload.name,
         "title": workload.title,
         "unit": workload.unit,
-        **describe_run(load, {peer.folder: pythons[peer.name] for peer in peers}),
+        **describe_run(load, {peer.folder: pythons[peer.name] for peer in peers if peer.folder}),
         "skipped": {name: reason for name, reason in skipped.items() if name in workload.goals},
         "summary": report.summarise(workload, pairs),
         "pairs": pairs,

@@ -35,6 +35,8 @@ class Runner:
 
     def run_peer(self, workload: Workload, peer: Peer, python: Path, seed: int) -> Run:
         command = [str(python), "-m", f"benchmarks.peers.{peer.folder}.{workload.module}"]
+        if peer.folder is None:
+            command = [str(python), "-m", "benchmarks.ours", peer.workloads[workload.name]]
         return self._run(peer.name, workload, command, peer.environment, seed)
 
     def _run(self, name: str, workload: Workload, command: list[str], environment: dict[str, str], seed: int) -> Run:
@@ -89,4 +91,4 @@ def _print(run: Run, name: str, workload: Workload, seed: int) -> None:
     figure = f"{run['value']:10.1f} {workload.unit}" if run["value"] else run.get("failure", "not solved")
     before, after = run["calibration_ms"]
     conditions = f"calibration {before:.0f} → {after:.0f} ms, others took {run['other_cores']:.2f} cores"
-    print(f"  seed {seed}  {name:12} {figure:20} {conditions}", flush=True)
+    print(f"  seed {seed}  {name:14} {figure:20} {conditions}", flush=True)

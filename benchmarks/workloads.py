@@ -35,12 +35,13 @@ class Workload:
 
 @dataclass(frozen=True)
 class Peer:
-    """Somebody else's system in its own virtual environment."""
+    """Whom ours is compared with: somebody else's system in its own virtual environment, or ours in another form."""
 
     name: str
     title: str
-    folder: str  # below peers/ and .venvs/
+    folder: str | None = None  # below peers/ and .venvs/; None: it is ours
     environment: dict[str, str] = field(default_factory=dict)  # variables that its process gets
+    workloads: dict[str, str] = field(default_factory=dict)  # of ours: by workload, which of ours it runs instead
 
 
 WORKLOADS = {
@@ -70,6 +71,39 @@ WORKLOADS = {
             higher_is_better=True,
             goals={"sb3": 1.5, "sb3-malloc": 1.3, "cleanrl": 1.3},
         ),
+        Workload(
+            name="cartpole-async",
+            title="APPO on CartPole-v1: 8 envs × 128 steps, 4 epochs, minibatch 256, separate MLP 64-64 tanh",
+            metric="steps_per_second",
+            unit="steps/s",
+            higher_is_better=True,
+            goals={"sample-factory": 5.0, "rollmill-sync": 1.2},
+        ),
+        Workload(
+            name="pong-async",
+            title="APPO on Pong: 8 envs × 128 steps, 1 epoch, minibatch 256, Nature CNN, 84×84×4, frame skip 4",
+            metric="steps_per_second",
+            unit="steps/s",
+            higher_is_better=True,
+            goals={"sample-factory": 1.8},
+        ),
+        Workload(
+            name="doom-basic-async",
+            title="APPO on ViZDoom basic: 32 envs × 32 steps, 1 epoch, minibatch 1024, 128×72×3, "
+            "conv 32-64-128, GRU 512, frame skip 4",
+            metric="steps_per_second",
+            unit="steps/s",
+            higher_is_better=True,
+            goals={"sample-factory": 1.8},
+        ),
+        Workload(
+            name="doom-hgs-async",
+            title="APPO on ViZDoom health gathering supreme: as doom-basic-async",
+            metric="steps_per_second",
+            unit="steps/s",
+            higher_is_better=True,
+            goals={"sample-factory": 1.8},
+        ),
     )
 }
 
@@ -79,5 +113,9 @@ PEERS = {
         Peer("sb3", "Stable-Baselines3", "sb3"),
         Peer("sb3-malloc", "Stable-Baselines3 with our allocator settings", "sb3", ALLOCATOR),
         Peer("cleanrl", "CleanRL (with EnvPool on Pong)", "cleanrl"),
+        Peer(
+            "sample-factory", "Sample Factory, asynchronous, with our allocator settings", "sample_factory", ALLOCATOR
+        ),
+        Peer("rollmill-sync", "our own synchronous PPO", workloads={"cartpole-async": "cartpole"}),
     )
 }

@@ -23,6 +23,7 @@ LAYERS = [
         "pulse",
         "caches",
         "children",
+        "sampling",
     },
     {"models"},
     {"stores", "transport", "algorithms", "envs"},
@@ -41,6 +42,8 @@ LAYERS = [
         "session",
         "interruption",
         "watching",
+        "tuning",
+        "profiling",
     },
     {"cli", "report", "__main__", "__init__"},
 ]

@@ -6,6 +6,7 @@ rollmill.evaluate(run, episodes=20) -> how good its policy is, beside baselines
 rollmill.load(run) -> policy: policy(obs) -> action, policy.reset()
 rollmill.make_env("oscillator/bvp") -> gymnasium.Env, for other people's tools
 rollmill.Experiment(rollmill.load_config(…)).run() -> events
+rollmill.Hooks: the base of observers of your own
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
     from rollmill.envs.single import make_env
     from rollmill.evaluation.evaluate import evaluate
     from rollmill.experiment import Experiment, Run, load, load_config, resume, train
+    from rollmill.observe.hooks import Hooks
 
-__all__ = ["Experiment", "Run", "evaluate", "load", "load_config", "make_env", "resume", "train"]
+__all__ = ["Experiment", "Hooks", "Run", "evaluate", "load", "load_config", "make_env", "resume", "train"]
 
-_ELSEWHERE = {"evaluate": "rollmill.evaluation.evaluate", "make_env": "rollmill.envs.single"}
+_ELSEWHERE = {
+    "Hooks": "rollmill.observe.hooks",
+    "evaluate": "rollmill.evaluation.evaluate",
+    "make_env": "rollmill.envs.single",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,8 +14,11 @@ from rollmill.runtime.topology import TOPOLOGIES
 from rollmill.settings import ExperimentConfig
 
 
-def draw_blueprint(config: ExperimentConfig) -> Blueprint:
-    """Check the parts against each other and against the environment's spaces."""
+def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0) -> Blueprint:
+    """Check the parts against each other and against the environment's spaces.
+
+    `spare_slots` are those of each actor for observers of trajectories.
+    """
     if config.runtime.workers > config.env.groups:
         raise Refused(
             f"runtime.workers={config.runtime.workers} is more than env.groups={config.env.groups}, so some would have "
@@ -36,11 +39,18 @@ def draw_blueprint(config: ExperimentConfig) -> Blueprint:
         action_space=spaces.action_space,
         frame_skip=spaces.frame_skip,
         snapshot_size=spaces.snapshot_size,
+        spare_slots=spare_slots,
     )
     network = blueprint.network("cpu")
     check_network(network, spaces.observation_space, spaces.action_space)
     refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
-    config.algorithm.check_batch(config.env.groups * config.env.group_size, network.is_recurrent)
+    flow = blueprint.flow
+    if flow.unrolls > config.env.groups * flow.in_flight:
+        raise Refused(
+            f"algorithm.unrolls={flow.unrolls} is more than there can be in flight: env.groups={config.env.groups} × "
+            f"algorithm.in_flight={flow.in_flight}; raise one of these"
+        )
+    config.algorithm.check_batch(flow.unrolls * config.env.group_size, network.is_recurrent)
     return blueprint
 
 

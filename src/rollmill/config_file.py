@@ -1,4 +1,7 @@
-"""One frozen config from a YAML file (or a dict) and dotted overrides, remembering where each value was given."""
+"""One frozen config from a YAML file (or a dict), fragments laid over it and dotted overrides.
+
+It remembers where each value was given.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,9 @@ import yaml
 from rollmill.config import C, Config, KeyPath, Origin, Problem, dotted, first_of, shown, validate
 from rollmill.errors import Refused
 
-Overrides = Sequence[str] | Mapping[str, Any]  # ["train.steps=100"] of the command line, or {"train.steps": 100}
+# ["train.steps=100"] of the command line, or {"train.steps": 100}; "@fast.yaml" among the first lays that file over
+Overrides = Sequence[str] | Mapping[str, Any]
+FRAGMENT = "@"
 
 
 @dataclass(frozen=True)
@@ -37,13 +42,10 @@ class Row(NamedTuple):
 
 def load(path: Path, overrides: Overrides, schema: type[C]) -> Loaded[C]:
     """Read a config file; `overrides` win over it."""
-    values, lines = parse(_read_text(path), partial(Origin, str(path)))
+    values, origins = _read_values(path)
     if values is None:
         raise Refused(f"{path}: the file is empty: start from a copy of one that `rollmill list configs` shows")
-    if not isinstance(values, dict):
-        raise Refused(f"{path}:1: the top level is {shown(values)}: write keys with values, such as 'seed: 1'")
-    origins = {(): Origin(str(path)), **{key: Origin(str(path), line) for key, line in lines.items()}}
-    return _resolve(values, origins, overrides, schema, path)
+    return _resolve(values, {(): Origin(str(path)), **origins}, overrides, schema, path)
 
 
 def build(values: Mapping[str, Any], overrides: Overrides, schema: type[C]) -> Loaded[C]:
@@ -76,6 +78,10 @@ def json_schema(schema: type[Config]) -> dict[str, Any]:
 def _resolve(
     values: dict[str, Any], origins: dict[KeyPath, Origin], overrides: Overrides, schema: type[C], path: Path | None
 ) -> Loaded[C]:
+    fragments, overrides = _divided(overrides)
+    for fragment in fragments:
+        content, given = _read_values(fragment)
+        _lay_over(content or {}, (), values, given, origins)
     for key, value in _parsed(overrides).items():
         _apply(key, value, values, origins)
     config = validate(schema, values, origins)
@@ -102,6 +108,40 @@ def _given(tree: Any, path: KeyPath) -> Iterator[KeyPath]:
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from _given(value, (*path, key))
+
+
+# Fragments: files with some of the keys of a config
+
+
+def with_fragments(fragments: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+    """The overrides, and before them the files to lay over the config."""
+    return [*(f"{FRAGMENT}{fragment}" for fragment in fragments), *overrides]
+
+
+def _divided(overrides: Overrides) -> tuple[list[Path], Overrides]:
+    if isinstance(overrides, Mapping):
+        return [], overrides
+    fragments = [Path(text.removeprefix(FRAGMENT)) for text in overrides if text.startswith(FRAGMENT)]
+    return fragments, [text for text in overrides if not text.startswith(FRAGMENT)]
+
+
+def _lay_over(
+    content: dict[str, Any],
+    path: KeyPath,
+    values: dict[str, Any],
+    given: Mapping[KeyPath, Origin],
+    origins: dict[KeyPath, Origin],
+) -> None:
+    """Put each value of a fragment in its place; unlike an override, a section keeps the keys that aren't named."""
+    for name, value in content.items():
+        key = (*path, name)
+        if isinstance(value, dict) and isinstance(values.get(name), dict):
+            _lay_over(value, key, values[name], given, origins)
+            continue
+        values[name] = value
+        for old in [old for old in origins if old[: len(key)] == key]:
+            del origins[old]
+        origins.update({new: origin for new, origin in given.items() if new[: len(key)] == key})
 
 
 # Overrides
@@ -176,6 +216,14 @@ _SUFFIXES = (".yaml", ".yml")
 def config_files(folder: Path) -> list[Path]:
     """Every YAML file below the folder, sorted by path."""
     return sorted(file for file in folder.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
+
+
+def _read_values(path: Path) -> tuple[dict[str, Any] | None, dict[KeyPath, Origin]]:
+    """The values of a file, None if it holds none, and where each stands."""
+    values, lines = parse(_read_text(path), partial(Origin, str(path)))
+    if values is not None and not isinstance(values, dict):
+        raise Refused(f"{path}:1: the top level is {shown(values)}: write keys with values, such as 'seed: 1'")
+    return values, {key: Origin(str(path), line) for key, line in lines.items()}
 
 
 def _read_text(path: Path) -> str:

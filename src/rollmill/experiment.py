@@ -15,7 +15,9 @@ from rollmill.errors import Refused
 from rollmill.interruption import Interruption
 from rollmill.models.weights import load_weights
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Event
+from rollmill.observe.events import Event, Opened, Progress
+from rollmill.observe.guests import make_guests
+from rollmill.observe.hooks import Hooks
 from rollmill.observe.observer import Observer
 from rollmill.observe.resume import trim
 from rollmill.observe.standard import default_observers
@@ -75,13 +77,14 @@ class Experiment:
         run: str | Path | None = None,
         *,
         overwrite: bool = False,
-        observers: Sequence[Observer] | None = None,  # None: those of the config's observe section
+        observers: Sequence[Observer] | None = None,  # in place of the standard ones
+        hooks: Sequence[Hooks] = (),  # further observers, beside those of the config
         start_from: str | Path | None = None,  # a run, checkpoint or file whose weights to begin with
     ) -> None:
         self.config = config.config if isinstance(config, Loaded) else config
         self._run_path = None if run is None else Path(run)
         self._overwrite = overwrite
-        self._observers = observers
+        self._observers, self._hooks = observers, tuple(hooks)
         self._start_from = None if start_from is None else Path(start_from)
         self._reopened: Reopened | None = None
         self._interruption = Interruption()
@@ -89,10 +92,12 @@ class Experiment:
         self.folder: RunFolder
 
     @classmethod
-    def resumed(cls, run: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
+    def resumed(
+        cls, run: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), hooks: Sequence[Hooks] = ()
+    ) -> Experiment:
         """The experiment of a run folder, to go on where its newest good checkpoint stands."""
         reopened = reopen(Path(run), overrides)
-        experiment = cls(reopened.config, run)
+        experiment = cls(reopened.config, run, hooks=hooks)
         experiment._reopened = reopened
         return experiment
 
@@ -112,8 +117,11 @@ class Experiment:
 
     def run(self) -> Iterator[Event]:
         """Train, yielding every event after it was handed to the observers; the run folder is complete at the end."""
+        observe = self.config.observe
+        guests = make_guests(observe.observers, self._hooks)
+        spare_slots = observe.spare_slots if any(guest.trajectories_after is not None for guest in guests) else 0
         with watchdog(self.config.runtime.env_seconds):
-            blueprint = draw_blueprint(self.config)
+            blueprint = draw_blueprint(self.config, spare_slots)
             grade = self._resume_grade()
         weights = None if self._start_from is None else self._fitting_weights(self._start_from, blueprint)
         graph = draw_graph(blueprint)
@@ -129,9 +137,11 @@ class Experiment:
                 runtime = ProcessRuntime(graph, self.config.runtime, self.folder.logs)
             observers = self._observers
             if observers is None:
-                observers = default_observers(self.folder.path, self.config.observe)
+                observers = default_observers(self.folder.path, observe)
             self._interruption.on_request = runtime.stop
-            with Dispatcher(observers) as dispatcher, self._interruption.by_signals():
+            dispatcher = Dispatcher(observers, guests=guests, spare_slots=spare_slots)
+            with dispatcher, self._interruption.by_signals():
+                dispatcher.welcome(Opened(self._first_progress(blueprint), str(self.folder.path)))
                 self._session = Session(
                     self.config,
                     self.folder,
@@ -155,6 +165,12 @@ class Experiment:
                     raise
                 finally:
                     runtime.close()
+
+    def _first_progress(self, blueprint: Blueprint) -> Progress:
+        """Where the run stands before anything is built."""
+        content = None if self._reopened is None else self._reopened.found.content
+        steps, updates = (0, 0) if content is None else (content.env_steps, content.update)
+        return Progress(steps, steps * blueprint.frame_skip, self.config.train.steps, updates)
 
     def _make_room(self, reopened: Reopened) -> None:
         """Take back what was written after the checkpoint."""
@@ -193,15 +209,20 @@ def train(
     run: str | Path | None = None,
     overwrite: bool = False,
     start_from: str | Path | None = None,
+    observers: Sequence[Hooks] = (),
     **overrides: Any,
 ) -> Run:
-    """Train to the end; `config` is a YAML file or a dict, overrides have dotted keys: `**{"train.steps": 10_000}`."""
-    return _finish(Experiment(load_config(config, overrides), run, overwrite=overwrite, start_from=start_from))
+    """Train to the end; `config` is a YAML file or a dict, overrides have dotted keys: `**{"train.steps": 10_000}`.
+
+    `observers` watch beside the standard ones and those of the config.
+    """
+    loaded = load_config(config, overrides)
+    return _finish(Experiment(loaded, run, overwrite=overwrite, start_from=start_from, hooks=observers))
 
 
-def resume(run: str | Path, **overrides: Any) -> Run:
+def resume(run: str | Path, observers: Sequence[Hooks] = (), **overrides: Any) -> Run:
     """Go on with a run that was interrupted, exactly where its newest good checkpoint stands."""
-    return _finish(Experiment.resumed(run, overrides))
+    return _finish(Experiment.resumed(run, overrides, observers))
 
 
 def train_run(
@@ -248,6 +269,7 @@ def _tiny(config: ExperimentConfig) -> ExperimentConfig:
 
 def check_config(loaded: Loaded[ExperimentConfig]) -> None:
     """Everything that training would check before its first step, without training."""
+    make_guests(loaded.config.observe.observers)
     draw_graph(draw_blueprint(loaded.config))
 
 

@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -118,6 +118,17 @@ class RunFolder:
         from safetensors.numpy import save
 
         write_atomically(self.weights, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
+
+    @property
+    def initial(self) -> Path:
+        """The weights that a run began with, if they were another run's."""
+        return self.path / "initial.safetensors"
+
+    def save_initial(self, weights: Mapping[str, Array]) -> None:
+        """Keep the weights with which training begins: it can be retraced from nothing else."""
+        from safetensors.numpy import save
+
+        write_atomically(self.initial, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
 
     @staticmethod
     def read_weights(file: Path) -> dict[str, Array]:

@@ -15,6 +15,8 @@ from rollmill.envs.restore_trial import EXACT
 from rollmill.errors import Detected, NoExperience, RollmillError, Stalled, WorkerFailed
 from rollmill.interruption import Interruption
 from rollmill.learners.checkpoint import Checkpoints, Content
+from rollmill.learners.flight import NAME as FLIGHT_LOG
+from rollmill.learners.flight import FlightWriter
 from rollmill.learners.journal import borders_from
 from rollmill.learners.learner import Learner
 from rollmill.models.weights import load_weights, parameters_sha256, weights_of
@@ -70,6 +72,8 @@ class Session:
         self._replaced_before: list[dict[str, Any]] = []  # workers, by earlier processes
         self._first_trouble: Said | None = None
         self._keeps_blocks = False
+        self._flight: FlightWriter | None = None
+        self._seconds_before = 0.0  # of training, in earlier processes
         self.summary: dict[str, Any] = {}
 
     def events(self) -> Iterator[Event]:
@@ -96,6 +100,30 @@ class Session:
             self._learner.restore(content)
         if self._weights is not None:
             load_weights(self._learner.network, self._weights)
+            self._folder.save_initial(self._weights)
+        self._learner.tap = self._dispatcher.tap
+        self._open_flight_log()
+
+    def _open_flight_log(self) -> None:
+        config = self._config
+        if config.observe.flight_log:
+            self._flight = FlightWriter(self._folder.path / FLIGHT_LOG, config.observe.flight_hash_every)
+            self._learner.flight = self._flight
+            # what may change when a run is resumed, and changes what is learned
+            settings = {"target_steps": config.train.steps, "learner_threads": config.runtime.threads.learner}
+            self._flight.note("begun", self._learner.updates, actors=config.env.groups, **settings)
+
+    def _close_flight_log(self, progress: Progress, status: str) -> dict[str, Any] | None:
+        """How the log fared, for the summary."""
+        flight = self._flight
+        if flight is None:
+            return None
+        flight.hash(progress.updates, weights_of(self._learner.network))
+        flight.note("stopped", progress.updates, status=status)
+        lost = flight.complaint
+        flight.close()
+        share = flight.cpu_seconds / max(progress.seconds - self._seconds_before, 1e-9)
+        return {"bytes": flight.bytes, "cpu_share": share, **({} if lost is None else {"lost": lost})}
 
     def _begin(self) -> Iterator[Event]:
         config, reopened = self._config, self._reopened
@@ -147,6 +175,7 @@ class Session:
         except Stalled as stalled:
             yield Said(progress, "run", str(stalled), "warning")
         status, reason = self._verdict(failure)
+        flight_log = self._close_flight_log(progress, status)
         cut_short: BaseException | None = None
         if status == "done":
             try:
@@ -155,6 +184,10 @@ class Session:
                 cut_short = second_signal
         self._dispatcher.flush(FLUSH_SECONDS)  # so that what was lost is known
         self.summary = self._summarise(progress, status, reason)
+        if flight_log is not None:
+            self.summary["flight_log"] = flight_log
+        self._dispatcher.dismiss(Stopped(progress, status, reason, dict(self.summary)))
+        self.summary["observers"] = self._dispatcher.report()
         yield Stopped(progress, status, reason, self.summary)
         if cut_short is not None:
             raise cut_short
@@ -284,6 +317,7 @@ class Session:
 
     def _remember(self, content: Content) -> None:
         """Take over what the last process of this run has left."""
+        self._seconds_before = content.state["seconds"]
         kept = {**self._kept(), **content.state.get("run", {})}
         self._baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
         self._resumed = [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from rollmill.algorithms.appo import APPOConfig
 from rollmill.algorithms.ppo import PPOConfig
 from rollmill.algorithms.vpg import VPGConfig
 from rollmill.config import Config
@@ -18,7 +19,7 @@ from rollmill.envs.families import path_args
 from rollmill.learners.checkpoint import EVALUATION, CheckpointConfig
 from rollmill.learners.learner import TrainConfig
 from rollmill.models.config import ModelConfig
-from rollmill.observe.config import ObserveConfig
+from rollmill.observe.config import ObserveConfig, ObserverConfig
 from rollmill.runtime.config import RuntimeConfig
 
 
@@ -28,7 +29,9 @@ class ExperimentConfig(Config):
     seed: int = Field(default=1, ge=0, description="root of every random number of the run")
     env: EnvConfig = Field(description="what to learn, and how many of it")
     model: ModelConfig = Field(default_factory=ModelConfig, description="the network")
-    algorithm: Annotated[PPOConfig | VPGConfig, Field(discriminator="name")] = Field(description="how to learn")
+    algorithm: Annotated[PPOConfig | APPOConfig | VPGConfig, Field(discriminator="name")] = Field(
+        description="how to learn"
+    )
     train: TrainConfig = Field(description="how long to learn")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="where to run")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what to save, and when")
@@ -68,7 +71,18 @@ def _anchored(loaded: Loaded[ExperimentConfig], folder: Path) -> Loaded[Experime
         args = {key: _absolute(path, folder) if isinstance(path, str) else path for key, path in paths.items()}
         env = config.env.model_copy(update={"args": {**config.env.args, **args}})
         config = config.model_copy(update={"env": env})
+    if config.observe.observers:
+        observers = tuple(_with_absolute_path(observer, folder) for observer in config.observe.observers)
+        observe = config.observe.model_copy(update={"observers": observers})
+        config = config.model_copy(update={"observe": observe})
     return replace(loaded, config=config)
+
+
+def _with_absolute_path(observer: ObserverConfig, folder: Path) -> ObserverConfig:
+    place, _, name = observer.path.rpartition(":")
+    if not place.endswith(".py"):
+        return observer
+    return observer.model_copy(update={"path": f"{_absolute(place, folder)}:{name}"})
 
 
 def _absolute(file: str, folder: Path) -> str:

@@ -125,16 +125,27 @@ class AssemblerSpec:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Where unrolls wait for the learner: joined to one batch (`rollout`), or as a list of whole `episodes`."""
+    """Where unrolls wait for the learner: joined to one batch, ordered by ticket (`rollout`) or as they came
+    (`arrivals`), or as a list of whole `episodes`.
+    """
 
-    kind: Literal["rollout", "episodes"] = "rollout"
+    kind: Literal["rollout", "arrivals", "episodes"] = "rollout"
 
 
 @dataclass(frozen=True)
 class TopologySpec:
-    """Who waits for whom: `sync`, every unroll made with the weights it will update."""
+    """Who waits for whom: `sync`, every unroll made with the weights it will update; `async`, nobody for anybody."""
 
-    kind: Literal["sync"] = "sync"
+    kind: Literal["sync", "async"] = "sync"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """How unrolls flow from the actors to the learner."""
+
+    unrolls: int  # that an update consumes
+    in_flight: int  # tickets that an actor may have whose unrolls are not consumed
+    target_lag: float | None = None  # updates, on average; None: nobody looks
 
 
 class Standing(NamedTuple):

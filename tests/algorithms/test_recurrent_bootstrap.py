@@ -239,12 +239,12 @@ def test_assembler_and_store_lay_out_the_batch_that_is_tested_here(memory):
     played = play(network)
     batch = nested.map_leaves(lambda leaf: leaf.numpy(), played.batch)
     spec = unroll_spec(Problem(observation_spec(OBSERVATIONS), action_spec(ACTIONS), network.state_spec), T, 2)
-    store = RolloutStore(Port(), 2, "cpu")
+    store = RolloutStore(2, "cpu")
     for actor in (1, 0):  # the order of arrival doesn't count
         out = nested.map_leaves(lambda leaf: leaf.zeros(), spec)
         assemble(batch, slice(2 * actor, 2 * actor + 2), Ticket(actor, 0, 0), out)
         store.insert(Lease(out, actor))
-    joined = store.sample().batch
+    joined = store.sample(0).batch
     for field, wanted in played.batch.items():
         torch.testing.assert_close(joined[field], wanted, rtol=0, atol=0, msg=lambda m, f=field: f"{f}: {m}")
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import psutil
 
 import rollmill
+from rollmill.retrace import Retrace
 
 DRIVER = Path(__file__).with_name("driver.py")
 PPO = {"name": "ppo", "unroll": 16, "epochs": 2, "minibatch": 64}
+APPO = {"name": "appo", "unroll": 16, "unrolls": 2, "in_flight": 2, "epochs": 2, "minibatch": 64}
 CASES = {
     "cartpole": {"env": {"id": "CartPole-v1", "groups": 4, "group_size": 4}, "algorithm": PPO},
     "pong": {
@@ -34,9 +36,26 @@ CASES = {
         "algorithm": {"name": "vpg", "learning_rate": 1e-3},
     },
     "replayed": {"env": {"id": "Acrobot-v1", "groups": 2, "group_size": 2}, "algorithm": {**PPO, "minibatch": 32}},
+    "appo": {"env": {"id": "CartPole-v1", "groups": 4, "group_size": 4}, "algorithm": APPO},
+    "appo-memory": {
+        "env": {"id": "probe/memory-cue", "groups": 4, "group_size": 4},
+        "algorithm": {**APPO, "adaptive_kl": 0.01},
+        "model": {"memory": "gru", "memory_size": 16},
+    },
+    "appo-pong": {
+        "env": {"id": "ALE/Pong-v5", "groups": 2, "group_size": 2, "time_limit": 30, "atari": {"sticky": 0.25}},
+        "algorithm": {**APPO, "unroll": 8, "minibatch": 32, "epochs": 1, "normalise_returns": True},
+    },
+    "appo-replayed": {
+        "env": {"id": "Acrobot-v1", "groups": 4, "group_size": 2},
+        "algorithm": {**APPO, "in_flight": 3, "target_lag": 2.0},
+    },
 }
 OBSERVE = {"baseline_seconds": 0.1, "final_episodes": 0, "log_interval": 0.0, "curve": False, "console": "none"}
-STEPS = {"cartpole": 40 * 256, "pong": 12 * 32, "memory": 30 * 256, "vpg": 3000, "replayed": 20 * 64}  # short runs
+STEPS = {  # of short runs
+    **{"cartpole": 40 * 256, "pong": 12 * 32, "memory": 30 * 256, "vpg": 3000, "replayed": 20 * 64},
+    **{"appo": 80 * 128, "appo-memory": 60 * 128, "appo-pong": 30 * 32, "appo-replayed": 100 * 64},
+}
 
 
 @dataclass
@@ -49,12 +68,12 @@ class Outcome:
     replaced: list[str] = field(default_factory=list)
 
 
-def config_of(case: str, kind: str, times: int = 1) -> dict:
+def config_of(case: str, kind: str, times: int = 1, roles: str = "fused") -> dict:
     """A short run of a case, or one that is `times` as long."""
     return {
         **CASES[case],
         "train": {"steps": times * STEPS[case]},
-        "runtime": {"kind": kind, "workers": 2 if kind == "processes" else 1},
+        "runtime": {"kind": kind, "workers": 2 if kind == "processes" else 1, "roles": roles},
         "checkpoint": {"updates": 3},
         "observe": {
             "baseline_seconds": 0.1,
@@ -79,16 +98,27 @@ def episodes(run: Path) -> list[tuple[str, ...]]:
     return [tuple(value for key, value in row.items() if key != "seconds") for row in rows]
 
 
-def kill_plan(victims: list[str], updates: int, rng: random.Random) -> list[str]:
-    """Moments for the victims, in order, all of them inside the run."""
-    moments = sorted(rng.sample(range(1, updates - 1), len(victims)))
-    return [f"{moment}:{victim}:{rng.random() * 0.02:.4f}" for moment, victim in zip(moments, victims, strict=True)]
+def kill_plan(victims: list[str], updates: int, rng: random.Random, is_patient: bool = False) -> list[str]:
+    """Moments for the victims, in order, all of them inside the run; who is patient kills one after the other."""
+    moments, held = sorted(rng.sample(range(1, updates - 1), len(victims))), "+" if is_patient else ""
+    return [
+        f"{held}{moment}:{victim}:{rng.random() * 0.02:.4f}" for moment, victim in zip(moments, victims, strict=True)
+    ]
 
 
-def run_through(case: str, kind: str, folder: Path, plan: list[str], times: int = 1) -> Outcome:
+def retraced(run: Path) -> str:
+    """The hash to which the flight log of a run leads, one step after the other."""
+    retrace = Retrace(run)
+    assert retrace.script.damage is None
+    for _ in retrace.steps():
+        pass
+    return retrace.sha256
+
+
+def run_through(case: str, kind: str, folder: Path, plan: list[str], times: int = 1, roles: str = "fused") -> Outcome:
     """Start the run, and resume it whenever its main process was killed, until all kills are done and it ends."""
     run, config = folder / f"{case}-{kind}", folder / f"{case}-{kind}.json"
-    config.write_text(json.dumps(config_of(case, kind, times)))
+    config.write_text(json.dumps(config_of(case, kind, times, roles)))
     outcome = Outcome("")
     shared = shared_memory()
     orders = list(plan)

@@ -1,6 +1,8 @@
 """A training run that kills one of its own processes at a given update: what `test_chaos.py` starts.
 
 python driver.py RUN CONFIG.json [UPDATE:VICTIM:DELAY …]   a run that exists is resumed; the delay is in seconds
+
+With a `+` before the update, a kill is held back until whoever was killed before has been replaced and has worked.
 """
 
 from __future__ import annotations
@@ -49,21 +51,53 @@ def kill(victim: str, delay: float) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+class Orders:
+    """Whom to kill when, in order."""
+
+    def __init__(self, orders: list[str], workers: int) -> None:
+        self._orders = [order.split(":") for order in orders]
+        self._workers = workers  # that are replaced one by one when the nursery dies
+        self._owed = 0  # replacements that have not happened yet
+        self._updates_to_wait = 0
+
+    def updated(self, update: int) -> None:
+        """Kill, if it is time."""
+        if self._owed or self._updates_to_wait:
+            self._updates_to_wait -= not self._owed
+            time.sleep(0.05)  # asynchronous training goes on meanwhile: it must not reach its end
+        if not self._orders:
+            return
+        moment, victim, delay = self._orders[0]
+        is_held_back = moment.startswith("+") and (self._owed > 0 or self._updates_to_wait > 0)
+        if update < int(moment) or is_held_back:
+            return
+        del self._orders[0]
+        if moment.startswith("+"):
+            self._owed = {"worker": 1, "nursery": self._workers}.get(victim.partition(".")[0], 0)
+        threading.Thread(target=kill, args=(victim, float(delay)), daemon=True).start()
+        if victim == "main":  # so that the update it falls in isn't the last one by chance
+            time.sleep(0.001)
+
+    def replaced(self) -> None:
+        """Somebody stands in for the dead one; a few updates later it will have shown that it works."""
+        self._owed = max(self._owed - 1, 0)
+        self._updates_to_wait = 2
+
+
 def main() -> None:
     run, config, *orders = sys.argv[1:]
-    plan = {int(update): (victim, float(delay)) for update, victim, delay in (order.split(":") for order in orders)}
     if Path(run, "run.json").exists():
         experiment = Experiment.resumed(run)
     else:
         experiment = Experiment(load_config(json.loads(Path(config).read_text())), run)
+    runtime = experiment.config.runtime
+    plan = Orders(orders, runtime.workers if runtime.roles == "fused" else 1)
     for event in experiment.run():
         if isinstance(event, WorkerReplaced):
             print(f"replaced {event.place} {event.seconds:.2f} {event.replay_seconds:.2f} {event.reason}", flush=True)
-        if isinstance(event, Updated) and event.progress.updates in plan:
-            victim, delay = plan.pop(event.progress.updates)
-            threading.Thread(target=kill, args=(victim, delay), daemon=True).start()
-            if victim == "main":  # so that the update it falls in isn't the last one by chance
-                time.sleep(0.001)
+            plan.replaced()
+        if isinstance(event, Updated):
+            plan.updated(event.progress.updates)
     print("sha256", experiment.summary["parameters_sha256"], flush=True)
 
 

@@ -39,11 +39,13 @@ def test_a_killed_run_goes_on_to_the_same_parameters(case, kind, victims, tmp_pa
 @pytest.mark.parametrize("case", ["cartpole", "replayed"])
 def test_killing_workers_fifty_times_in_one_run(case, tmp_path):
     """The run finishes with all steps and the same hash; each recovery takes at most 4 s plus the replay."""
-    times = 2 if case == "cartpole" else 4
+    times = 8 if case == "cartpole" else 16  # 320 updates
     sha256, played, updates = undisturbed(case, tmp_path, times)
     rng = random.Random(case)
     victims = [f"worker.{rng.randrange(2)}" for _ in range(50)]
-    outcome = run_through(case, "processes", tmp_path, kill_plan(victims, updates, rng), times)
+    # moments within the first third, for each kill waits for the replacement of the last victim
+    plan = kill_plan(victims, updates // 3, rng, is_patient=True)
+    outcome = run_through(case, "processes", tmp_path, plan, times)
     assert outcome.kills == 50
     assert outcome.resumes == 0
     assert outcome.sha256 == sha256
@@ -51,7 +53,7 @@ def test_killing_workers_fifty_times_in_one_run(case, tmp_path):
     summary = json.loads((tmp_path / f"{case}-processes" / "summary.json").read_text())
     replaced = summary["failures"]["workers"]
     assert summary["status"] == "done"
-    assert len(replaced) >= 25, "a worker killed again before it was ready counts once; that depends on the machine"
+    assert len(replaced) == 50
     recoveries = [worker["seconds"] - worker["replay_seconds"] for worker in replaced]
     replays = [worker["replay_seconds"] for worker in replaced]
     print(f"\n{case}: {len(replaced)} recoveries, seconds: {_spread(recoveries)}, replays: {_spread(replays)}")

@@ -8,17 +8,19 @@ import time
 
 import psutil
 import pytest
-from chaos import gone
+from chaos import gone, retraced
 
 import rollmill
 
 PROCESSES = ("runtime.kind=processes", "runtime.workers=2")
+ASYNC = (*PROCESSES, "algorithm.name=appo", "algorithm.unrolls=2", "algorithm.in_flight=2")
 KINDS = [pytest.param((), id="serial"), pytest.param(PROCESSES, id="processes")]
+SPREAD = [pytest.param(PROCESSES, id="sync"), pytest.param(ASYNC, id="async")]
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("runtime", KINDS)
+@pytest.mark.parametrize("runtime", [*KINDS, SPREAD[1]])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_is_loadable(train, runtime, number, code):
     training = train(*runtime)
@@ -31,6 +33,8 @@ def test_an_interrupted_run_is_loadable(train, runtime, number, code):
     assert training.summary["status"] == "interrupted"
     assert training.summary["updates"] >= 3
     assert rollmill.load(training.run)([0.0, 0.0, 0.0, 0.0]) in (0, 1)
+    if runtime == ASYNC:
+        assert retraced(training.run) == training.summary["parameters_sha256"]
 
 
 def by_role(training):
@@ -41,9 +45,10 @@ def by_role(training):
     return {"main": main, "nursery": nursery, "guardian": guardian, "worker": nursery.children()[0]}
 
 
+@pytest.mark.parametrize("runtime", SPREAD)
 @pytest.mark.parametrize("victims", [("main",), ("main", "nursery"), ("main", "guardian"), ("main", "worker")])
-def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, victims):
-    training = train(*PROCESSES)
+def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, runtime, victims):
+    training = train(*runtime)
     training.wait_for_updates()
     family, roles = training.family(), by_role(training)
     for victim in victims:
@@ -53,16 +58,19 @@ def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, vic
     assert code == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("runtime", SPREAD)
 @pytest.mark.parametrize("victim", ["nursery", "guardian", "worker"])
-def test_a_run_goes_on_when_any_other_process_is_killed_and_then_leaves_nothing(train, victim):
-    training = train(*PROCESSES)
+def test_a_run_goes_on_when_any_other_process_is_killed_and_then_leaves_nothing(train, runtime, victim):
+    training = train(*runtime)
     training.wait_for_updates()
     before = training.family()
     by_role(training)[victim].kill()
     lines = len((training.run / "metrics.jsonl").read_text().splitlines())
     training.wait_for_updates(lines + 100)
-    family = training.family()
-    assert len(family) == 5
+    deadline = time.monotonic() + 20
+    while len(family := training.family()) != 5:  # asynchronous training doesn't wait for the new one
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     os.kill(training.process.pid, signal.SIGINT)
     assert training.finish(timeout=20)[0] == 130
     assert not gone([*before, *family])
@@ -96,7 +104,7 @@ def test_what_an_environment_started_does_not_outlive_it(train, victims):
     assert (training.process.poll() is None) == ("main" not in victims)
 
 
-@pytest.mark.parametrize("runtime", KINDS)
+@pytest.mark.parametrize("runtime", [*KINDS, SPREAD[1]])
 def test_an_environment_that_raises_is_rebuilt_and_the_run_says_so(train, runtime):
     env = {"id": "faulty.py:Faulty", "args": {"fault": "raise"}, "groups": 4, "group_size": 2}
     # 8 environments make 320 steps each in 20 updates of 128: each raises once, in step 300
@@ -128,9 +136,10 @@ def test_a_hung_environment_ends_a_serial_run_with_its_stack(train):
     assert "in step\n" in (training.run / "logs" / "main.stack").read_text()
 
 
-def test_a_hung_environment_is_no_silent_stall(train):
+@pytest.mark.parametrize("runtime", SPREAD)
+def test_a_hung_environment_is_no_silent_stall(train, runtime):
     env = {"id": "faulty.py:Faulty", "args": {"fault": "hang"}, "groups": 4, "group_size": 2}
-    training = train(*PROCESSES, "runtime.stall_seconds=3", config={"env": env})
+    training = train(*runtime, "runtime.stall_seconds=3", config={"env": env})
     code, _, err = training.finish(timeout=60)
     assert code == 1
     assert "no unroll for 3 s from actors [" in err
@@ -156,9 +165,10 @@ def test_a_nan_during_training_is_code_3_and_names_the_place(train, runtime, aft
     assert training.summary["status"] == "detected"
 
 
-def test_a_second_interrupt_ends_at_once(train):
+@pytest.mark.parametrize("algorithm", [(), ("algorithm.name=appo", "algorithm.unrolls=2")], ids=["ppo", "appo"])
+def test_a_second_interrupt_ends_at_once(train, algorithm):
     env = {"id": "faulty.py:Faulty", "args": {"fault": "hang"}, "groups": 4, "group_size": 2}
-    training = train(config={"env": env})  # serial: the hung step itself must be interrupted
+    training = train(*algorithm, config={"env": env})  # serial: the hung step itself must be interrupted
     training.wait_for_updates(18)
     time.sleep(1)
     os.kill(training.process.pid, signal.SIGINT)

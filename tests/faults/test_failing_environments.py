@@ -45,6 +45,8 @@ class Raising(gym.Env):
         return shown.astype(np.float32), float(action * shown[0]), False, self.t >= 20, {}
 '''
 
+APPO = {"name": "appo", "unroll": 16, "minibatch": 64, "unrolls": 1, "in_flight": 3}
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -82,9 +84,10 @@ def run(tmp_path):
     return start
 
 
-def test_a_passing_failure_is_mended_and_changes_no_bit(run, tmp_path):
-    sound, _ = run("sound", is_broken=False, rows=[1], after=5)
-    mended, said = run("mended", rows=[1], after=5, once=str(tmp_path / "once"))
+@pytest.mark.parametrize("algorithm", [None, APPO], ids=["ppo", "appo"])
+def test_a_passing_failure_is_mended_and_changes_no_bit(run, tmp_path, algorithm):
+    sound, _ = run("sound", algorithm, is_broken=False, rows=[1], after=5)
+    mended, said = run("mended", algorithm, rows=[1], after=5, once=str(tmp_path / "once"))
     assert mended["parameters_sha256"] == sound["parameters_sha256"]
     assert mended["failures"] == {"workers": [], "environments": 1, "quarantined": 0}
     (event,) = said
@@ -93,7 +96,7 @@ def test_a_passing_failure_is_mended_and_changes_no_bit(run, tmp_path):
     assert 'raise RuntimeError("the simulator' in event.traceback
 
 
-@pytest.mark.parametrize("algorithm", [None, {"name": "vpg", "episode_steps": 20}], ids=["ppo", "vpg"])
+@pytest.mark.parametrize("algorithm", [None, {"name": "vpg", "episode_steps": 20}, APPO], ids=["ppo", "vpg", "appo"])
 def test_an_environment_that_goes_on_failing_is_quarantined_and_the_others_go_on(run, algorithm):
     summary, said = run("quarantine", algorithm, rows=[2], after=5)
     assert summary["status"] == "done"

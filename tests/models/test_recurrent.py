@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from rollmill.models.gru import gru
 from rollmill.models.recurrent import Memory
 
 
@@ -79,3 +80,23 @@ def test_an_lstm_has_a_cell_beside_its_hidden_state():
     state = memory_of("lstm").initial_state(7)
     assert {name: tuple(part.shape) for name, part in state.items()} == {"hidden": (7, 5), "cell": (7, 5)}
     assert list(memory_of("gru").state_spec) == ["hidden"]
+
+
+def test_the_gradients_of_a_gru_are_those_of_finite_differences():
+    generator = torch.Generator().manual_seed(2)
+    shapes = (4, 3, 6), (3, 2), (6, 2), (6,)  # input, state before, weight, bias: 4 steps, 3 rows, 2 units
+    projected, state, weight, bias = (
+        torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes
+    )
+    reset = torch.zeros(4, 3, dtype=torch.bool)
+    reset[0, 1] = reset[2, 0] = reset[3, 0] = reset[3, 2] = True
+    assert torch.autograd.gradcheck(lambda x, h, w, b: gru(x, h, reset, w, b), (projected, state, weight, bias))
+
+
+def test_a_gru_decides_as_it_learns_bit_for_bit():
+    memory = memory_of("gru")
+    features, state, reset = batch(memory)
+    learning, _ = memory(features, state, reset)
+    with torch.inference_mode():
+        acting, _ = memory(features, state, reset)
+    assert torch.equal(learning, acting)

@@ -146,7 +146,7 @@ def test_the_learner_alone_gives_a_ticket_and_waits_for_its_unroll(plan):
     ticket = tickets.take()
     assert ticket.arrays["ticket"].tolist() == [0, 0, 0]
     tickets.release(ticket)
-    assert learner.store.missing() == [0]
+    assert learner.missing() == [0]
     lease = bench.unrolls.sender(0).reserve()
     lease.arrays["valid"][:] = True
     bench.unrolls.sender(0).commit(lease)

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from rollmill.algorithms.appo import APPOConfig
 from rollmill.algorithms.ppo import PPOConfig, fixed_unrolls
 from rollmill.algorithms.recipe import Recipe, Update
 from rollmill.algorithms.vpg import VPGConfig, whole_episodes
@@ -86,4 +87,15 @@ EPISODES = Recipe(
     StoreSpec("episodes"),
     TracerUpdate,
     TopologySpec(),
+)
+ARRIVALS = Recipe(
+    "tracer",
+    "",
+    APPOConfig,
+    tracer_network,
+    TracerPolicy,
+    fixed_unrolls,
+    StoreSpec("arrivals"),
+    TracerUpdate,
+    TopologySpec("async"),
 )

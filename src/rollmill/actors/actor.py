@@ -7,7 +7,7 @@ from time import perf_counter
 
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.actors.episodes import Episodes
-from rollmill.actors.tickets import take_ticket
+from rollmill.actors.tickets import Turn
 from rollmill.algorithms.policy import Policy
 from rollmill.models.weights import WeightsLoader
 from rollmill.nested import Nested
@@ -26,8 +26,8 @@ class Actor:
         self.name = name
         self._episodes, self._policy = episodes, policy
         self._steps, self._root_seed = steps, root_seed
-        self._tickets, self._weights, self._unrolls = ports["tickets"], ports["weights"], ports["unrolls"]
-        self._loader = WeightsLoader(policy.network)
+        self._turn = Turn(ports["tickets"], ports["weights"], WeightsLoader(policy.network))
+        self._unrolls = ports["unrolls"]
         self._assembler = UnrollAssembler()
         self._state = policy.initial_state()
         self._obs: Nested = None  # with _reset, from the first unroll on
@@ -35,7 +35,6 @@ class Actor:
         self.notices = episodes.notices
         episodes.owner = name
         self._idle_since = perf_counter()
-        self._ticket: Ticket | None = None  # held while its weights or its slot are not there yet
 
     def resume(self, borders: Mapping[int, Border]) -> None:
         """Stand where the actor of this group stood."""
@@ -43,19 +42,21 @@ class Actor:
             self._obs, self._reset = self._episodes.resume(border)
             self._state = border.state
 
+    def give_up(self, rows: list[int]) -> None:
+        """Begin the next episodes in these environments, as an actor does that could not restore them."""
+        self._obs, begun = self._episodes.give_up(rows)
+        self._reset = begun if self._reset is None else self._reset | begun
+
     def work(self) -> bool:
         """One unroll, if there is a ticket, room for it, and the weights that it names."""
-        self._ticket = self._ticket or take_ticket(self._tickets)
-        ticket = self._ticket
-        if ticket is None or not self._loader.load(self._weights, ticket.version):
+        ticket = self._turn.ready()
+        room = None if ticket is None else self._unrolls.reserve()
+        if ticket is None or room is None:
             return False
-        room = self._unrolls.reserve()
-        if room is None:
-            return False
-        self._ticket = None
         self._policy.begin(ticket.version)
         self._play(ticket, room.arrays)
         self._unrolls.commit(room)
+        self._turn.used()
         self._idle_since = perf_counter()
         return True
 

@@ -92,6 +92,13 @@ class Episodes:
         self._active = self._playing()
         return self.group.obs, border.reset | lost
 
+    def give_up(self, rows: list[int]) -> tuple[Nested, Array]:
+        """Begin the next episodes in these environments; the observation and which rows these are."""
+        lost = np.zeros(self.group.size, np.bool_)
+        lost[rows] = True
+        self._reset(lost)
+        return self.group.obs, lost
+
     def step(self, action: Array) -> Outcome:
         """Step the environments that are in play and reset those whose episode ended."""
         active = self._active

@@ -11,7 +11,7 @@ them together with the same assembler that the fused actor uses, so the unrolls 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +19,7 @@ from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.actors.component import Notice
 from rollmill.actors.episodes import Episodes
-from rollmill.actors.tickets import take_ticket
+from rollmill.actors.tickets import Turn
 from rollmill.algorithms.policy import Policy
 from rollmill.errors import Stalled
 from rollmill.models.weights import WeightsLoader
@@ -134,10 +134,14 @@ class Environment:
 
 
 class _GroupMind:
-    """What inference remembers of one group: its recurrent state, ticket and noise."""
+    """What inference knows of one group: a policy copy, its recurrent state, ticket and noise.
 
-    def __init__(self, state: Nested) -> None:
-        self.state = state
+    Each group has a copy of its own because its ticket may name another version than its neighbour's.
+    """
+
+    def __init__(self, policy: Policy, turn: Turn) -> None:
+        self.policy, self.turn = policy, turn
+        self.state = policy.initial_state()
         self.ticket: Ticket | None = None
         self.noise: Any = None
         self.row = 0
@@ -151,14 +155,14 @@ class Inference:
     Ports, for each group i: `scenes.i` in, `tickets.i` in, `decisions.i` out; `weights` in (cell).
     """
 
-    def __init__(self, name: str, policy: Policy, groups: int, steps: int, root_seed: int, ports: Ports) -> None:
+    def __init__(self, name: str, policies: Sequence[Policy], steps: int, root_seed: int, ports: Ports) -> None:
         self.name = name
-        self._policy = policy
-        self._loader = WeightsLoader(policy.network)
-        self._minds = [_GroupMind(policy.initial_state()) for _ in range(groups)]
+        self._minds = [
+            _GroupMind(policy, Turn(ports[f"tickets.{i}"], ports["weights"], WeightsLoader(policy.network)))
+            for i, policy in enumerate(policies)
+        ]
         self._steps, self._root_seed = steps, root_seed
         self._ports = ports
-        self._weights = ports["weights"]
         self.notices: deque[Notice] = deque()
 
     def resume(self, borders: Mapping[int, Border]) -> None:
@@ -182,15 +186,11 @@ class Inference:
         scene = mind.scene.arrays
         if mind.row and scene["over"]:  # that step ended the unroll: this scene opens the next one
             mind.ticket, mind.row = None, 0
-        if mind.ticket is None and not self._accept_ticket(i):
+            mind.turn.used()
+        if mind.ticket is None and not self._accept_ticket(mind):
             return False
-        assert mind.ticket is not None
         before = perf_counter()
-        # One network serves all groups: it changes only when the next group's ticket names another version.
-        if not self._loader.load(self._weights, mind.ticket.version):
-            return False
-        self._policy.begin(mind.ticket.version)
-        decision = self._policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
+        decision = mind.policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
         self._ports[f"scenes.{i}"].release(mind.scene)
         self._send(i, mind.room, decision, perf_counter() - before)
         mind.scene = mind.room = None
@@ -198,12 +198,13 @@ class Inference:
         mind.row += 1
         return True
 
-    def _accept_ticket(self, i: int) -> bool:
-        mind, ticket = self._minds[i], take_ticket(self._ports[f"tickets.{i}"])
+    def _accept_ticket(self, mind: _GroupMind) -> bool:
+        ticket = mind.turn.ready()
         if ticket is None:
             return False
         rng = generator(self._root_seed, "action", ticket.actor, ticket.sequence)
-        mind.ticket, mind.row, mind.noise = ticket, 0, self._policy.noise(rng, self._steps)
+        mind.ticket, mind.row, mind.noise = ticket, 0, mind.policy.noise(rng, self._steps)
+        mind.policy.begin(ticket.version)
         return True
 
     def _send(self, i: int, room: Lease, decision: Decision, seconds: float) -> None:

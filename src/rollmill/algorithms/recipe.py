@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,7 @@ from rollmill.algorithms.policy import Policy
 from rollmill.config import Config
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
-from rollmill.types import AssemblerSpec, Metrics, StoreSpec, TopologySpec
+from rollmill.types import AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec
 
 
 class Optimizer(Protocol):
@@ -54,11 +54,26 @@ class UpdateRule(Protocol):
         """Change the network and say how it went."""
 
 
+@runtime_checkable
+class Remembering(Protocol):
+    """An update rule that carries numbers from one update to the next, as an adaptive learning rate."""
+
+    def state(self) -> dict[str, float]:
+        """What it remembers, for a checkpoint."""
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Take back what `state` gave."""
+
+
 class AlgorithmConfig(Config):
     """The settings that every algorithm has, whatever it does."""
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
         """Refuse a batch of `columns` environments that the update can't cut up."""
+
+    def flow(self, groups: int) -> Flow:
+        """How unrolls flow from `groups` actors to the learner: one of each per update, unless said otherwise."""
+        return Flow(unrolls=groups, in_flight=1)
 
     def tiny(self, columns: int) -> tuple[Self, int]:
         """The same algorithm with so little work that an update takes a moment, and the steps of two updates."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rollmill.algorithms import ppo, vpg
+from rollmill.algorithms import appo, ppo, vpg
 from rollmill.algorithms.recipe import Recipe
 from rollmill.errors import Refused, nearest
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (ppo.RECIPE, vpg.RECIPE)}
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (ppo.RECIPE, appo.RECIPE, vpg.RECIPE)}
 
 
 def find_recipe(name: str) -> Recipe:

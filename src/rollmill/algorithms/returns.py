@@ -23,13 +23,56 @@ def gae(
     """
     delta = reward + gamma * next_value * ~terminated - value
     decay = (gamma * gae_lambda * ~(terminated | truncated)).astype(delta.dtype)
-    advantage = np.empty_like(delta)
+    return _accumulated(delta, decay)
+
+
+def vtrace(
+    reward: Array,
+    value: Array,
+    next_value: Array,
+    terminated: Array,
+    truncated: Array,
+    log_ratio: Array,
+    gamma: float,
+    gae_lambda: float,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+) -> tuple[Array, Array]:
+    """V-trace targets and advantages (Espeholt et al. 2018, with the lambda of their remark 2).
+
+    log_ratio = log pi(a|x) - log mu(a|x) of the learner's policy pi and the behaviour mu, and with
+
+    rho[t] = min(rho_bar, ratio[t]),   c[t] = lambda * min(c_bar, ratio[t])
+    delta[t] = reward[t] + gamma * next_value[t] * (1 - terminated[t]) - value[t]
+
+    the targets v and the advantages A are
+
+    v[t] - value[t] = rho[t] * delta[t] + gamma * c[t] * (1 - ended[t]) * (v[t+1] - value[t+1]),   v[T] = value[T]
+    A[t]            = delta[t] + gamma * lambda * (1 - ended[t]) * (v[t+1] - value[t+1])
+
+    The paper's advantage is rho[t] * A[t] for lambda = 1, its only lambda there. Here rho is left to the ratio of the
+    loss, or it would count twice; and lambda also weighs the last summand, so that for pi = mu both v - value and A
+    are exactly those of `gae`. A ratio of zero makes a step one that says nothing: v = value.
+    """
+    continues = ~(terminated | truncated)
+    delta = reward + gamma * next_value * ~terminated - value
+    decay = (gamma * gae_lambda * continues).astype(delta.dtype)
+    ratio = np.exp(log_ratio)
+    correction = _accumulated(np.minimum(ratio, rho_bar) * delta, np.minimum(ratio, c_bar) * decay)
+    advantage = delta
+    advantage[:-1] += decay[:-1] * correction[1:]
+    return value + correction, advantage
+
+
+def _accumulated(delta: Array, decay: Array) -> Array:
+    """x[t] = delta[t] + decay[t] * x[t+1], with x[T] = 0."""
+    result = np.empty_like(delta)
     carry = np.zeros_like(delta[0])
     for t in reversed(range(len(delta))):
         carry = np.multiply(decay[t], carry, out=carry)
         carry += delta[t]
-        advantage[t] = carry
-    return advantage
+        result[t] = carry
+    return result
 
 
 def reward_to_go(reward: Array, gamma: float, reset_on_reward: bool = False) -> Array:

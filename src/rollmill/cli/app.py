@@ -10,9 +10,12 @@ from rollmill.cli.check import check
 from rollmill.cli.clean import clean
 from rollmill.cli.evaluate import evaluate
 from rollmill.cli.listing import list_known
+from rollmill.cli.profile import profile
 from rollmill.cli.report import report
+from rollmill.cli.retrace import retrace
 from rollmill.cli.show import show
 from rollmill.cli.train import train
+from rollmill.cli.tune import tune
 from rollmill.cli.watch import watch
 
 app = typer.Typer(
@@ -39,5 +42,8 @@ app.command()(evaluate)
 app.command()(watch)
 app.command()(report)
 app.command()(check)
+app.command()(tune)
+app.command()(profile)
+app.command()(retrace)
 app.command("list")(list_known)
 app.command()(clean)

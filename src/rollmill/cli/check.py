@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rollmill.cli.fragments import Fragments, laid_over
 from rollmill.errors import Absent, Refused
 
 
@@ -16,6 +17,7 @@ def check(
         list[Path] | None,
         typer.Argument(metavar="PATH", help="Config files, or folders of them.", show_default=False),
     ] = None,
+    fragments: Fragments = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of config files, for editors, and check nothing.")
     ] = False,
@@ -29,7 +31,8 @@ def check(
         return
     if not paths:
         raise Refused("check: no path given: name config files or a folder, such as configs/")
-    outcomes = [_is_valid(file) for path in paths for file in _files(path)]
+    changes = laid_over(fragments)
+    outcomes = [_is_valid(file, changes) for path in paths for file in _files(path)]
     if not all(outcomes):
         raise typer.Exit(Refused.exit_code)
 
@@ -51,11 +54,11 @@ def _files(path: Path) -> list[Path]:
     raise Refused(f"{path}: no YAML file in this folder: name one that holds configs")
 
 
-def _is_valid(file: Path) -> bool:
+def _is_valid(file: Path, changes: list[str]) -> bool:
     from rollmill.experiment import check_config, load_config
 
     try:
-        check_config(load_config(file, []))
+        check_config(load_config(file, changes))
     except Absent as refusal:
         typer.echo(f"absent   {_naming(file, str(refusal))}")
         return True

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rollmill.cli.fragments import Fragments, laid_over
 from rollmill.errors import Refused, exit_code_of
 
 
@@ -24,6 +25,7 @@ def train(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Win over the file, e.g. seed=3 train.steps=100000."),
     ] = None,
+    fragments: Fragments = None,
     run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")] = False,
     resume: Annotated[
@@ -52,21 +54,24 @@ def train(
     ] = None,
 ) -> None:
     """Train an agent from a config file, or go on with a run."""
+    if resume and fragments:
+        raise Refused(f"--with {fragments[0]}: --resume goes on with the run's own config; give overrides instead")
+    changes = laid_over(fragments, overrides)
     is_of_seeds = (config / "seeds.json").is_file()
     if is_of_seeds and not resume:
         raise Refused(f"{config} is a folder of several seeds; add --resume to go on with it, or give a YAML file")
     if seeds is not None or is_of_seeds:
         if resume:
             new = {"--seeds": seeds, "--run": run, "--overwrite": overwrite, "--dev": dev, "--from": start_from}
-            _resume_seeds(config, overrides or [], side_by_side, [name for name, value in new.items() if value])
+            _resume_seeds(config, changes, side_by_side, [name for name, value in new.items() if value])
         else:
-            _train_seeds(config, seeds or "", overrides or [], run, overwrite, dev, start_from, side_by_side)
+            _train_seeds(config, seeds or "", changes, run, overwrite, dev, start_from, side_by_side)
         return
     if side_by_side is not None:
         raise Refused(f"--side-by-side {side_by_side} is about several seeds: add --seeds, such as --seeds 1,2,3")
     from rollmill.experiment import train_run
 
-    outcome = train_run(config, overrides or [], run, overwrite, dev, resume, start_from)
+    outcome = train_run(config, changes, run, overwrite, dev, resume, start_from)
     if outcome.status == "interrupted":
         raise typer.Exit(exit_code_of(outcome.signal))
 

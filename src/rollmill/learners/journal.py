@@ -8,7 +8,7 @@ exactly as the old one would have.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,12 @@ class Trail:
         self._pieces = [] if actions is None else [actions]
         self._length = 0 if actions is None else len(actions)
         self._is_lost = actions is None  # too long to keep
+
+    def copy(self) -> Trail:
+        """One that can be lengthened by itself."""
+        other = Trail(None)
+        other._pieces, other._length, other._is_lost = list(self._pieces), self._length, self._is_lost
+        return other
 
     def extend(self, actions: Array) -> None:
         """The episode goes on."""
@@ -56,30 +62,32 @@ class Journal:
 
     def advance(self, actor: int, unroll: Mapping[str, Nested]) -> None:
         """Take note of an unroll that has been consumed."""
-        trails = self._trails.setdefault(actor, {})
-        for k, (is_new, actions) in enumerate(_last_actions(unroll)):
-            if is_new or k not in trails:
-                trails[k] = Trail(actions.copy())
-            else:
-                trails[k].extend(actions.copy())
+        _follow(self._trails.setdefault(actor, {}), unroll)
         self._borders[actor] = _behind(unroll)
 
-    def borders(self, ahead: Mapping[int, Mapping[str, Nested]]) -> dict[int, Border]:
-        """Where each actor stands, behind the unrolls `ahead` where there is one that is not consumed yet."""
+    def borders(self, ahead: Mapping[int, Sequence[Mapping[str, Nested]]]) -> dict[int, Border]:
+        """Where each actor stands, behind the unrolls `ahead` that have come and are not consumed yet."""
         found = {}
         for actor in sorted(self._borders.keys() | ahead.keys()):
-            trails = self._trails.get(actor, {})
-            if actor in ahead:
-                border, last = _behind(ahead[actor]), _last_actions(ahead[actor])
-            else:
-                border = self._borders[actor]
-                last = [(False, self._problem.action.lead(0).zeros())] * len(border.reset)
-            actions = tuple(
-                further if is_new or k not in trails else trails[k].joined(further)
-                for k, (is_new, further) in enumerate(last)
-            )
-            found[actor] = replace(border, actions=actions)
+            unrolls = ahead.get(actor, [])
+            border = _behind(unrolls[-1]) if unrolls else self._borders[actor]
+            found[actor] = replace(border, actions=self._running_actions(actor, len(border.reset), unrolls))
         return found
+
+    def _running_actions(
+        self, actor: int, size: int, unrolls: Sequence[Mapping[str, Nested]]
+    ) -> tuple[Array | None, ...]:
+        """The actions of each environment's running episode, through the given unrolls."""
+        trails = {k: trail.copy() for k, trail in self._trails.get(actor, {}).items()}
+        for unroll in unrolls:
+            _follow(trails, unroll)
+        nothing = self._problem.action.lead(0).zeros()
+        return tuple(trails[k].joined(nothing) if k in trails else nothing for k in range(size))
+
+    def begins(self, actor: int) -> Array | None:
+        """Bool [K], where the actor's next observation begins an episode; None before its first unroll."""
+        border = self._borders.get(actor)
+        return None if border is None else border.reset
 
     @property
     def quarantined(self) -> int:
@@ -148,6 +156,15 @@ def _behind(unroll: Mapping[str, Nested]) -> Border:
         snapshot=unroll["snapshot"].copy(),
         actions=(),
     )
+
+
+def _follow(trails: dict[int, Trail], unroll: Mapping[str, Nested]) -> None:
+    """Lengthen the trails of the environments by an unroll, or begin them anew."""
+    for k, (is_new, actions) in enumerate(_last_actions(unroll)):
+        if is_new or k not in trails:
+            trails[k] = Trail(actions.copy())
+        else:
+            trails[k].extend(actions.copy())
 
 
 def _last_actions(unroll: Mapping[str, Nested]) -> list[tuple[bool, Array]]:

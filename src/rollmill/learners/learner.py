@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -12,23 +13,26 @@ from pydantic import Field
 
 from rollmill import nested
 from rollmill.actors.component import Notice
-from rollmill.algorithms.recipe import Update, UpdateContext, UpdateRule
+from rollmill.algorithms.recipe import Remembering, Update, UpdateContext, UpdateRule
 from rollmill.config import Config
 from rollmill.errors import Detected
 from rollmill.learners.checkpoint import Content
 from rollmill.learners.finite import refuse_nonfinite
+from rollmill.learners.flight import Flight, NoFlight
 from rollmill.learners.journal import Journal
+from rollmill.learners.ledger import FlightLedger, Ledger
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.learners.scores import Scores
 from rollmill.learners.stopwatch import Stopwatch
+from rollmill.learners.tap import Tap, Trajectory
 from rollmill.models.initialise import lent_generator
 from rollmill.models.network import Network
 from rollmill.models.weights import WeightsLoader, load_weights, weights_of
 from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
 from rollmill.seeding import generator, integer_seed
-from rollmill.stores.rollout import EpisodeStore, RolloutStore
+from rollmill.stores.rollout import Sampled, Store
 from rollmill.transport.ports import Ports
-from rollmill.types import Array, Border, Problem, Ticket
+from rollmill.types import Array, Border, Flow, Problem
 
 
 class TrainConfig(Config):
@@ -38,7 +42,7 @@ class TrainConfig(Config):
 
 
 class Learner:
-    """Synchronous learning: one ticket per actor and update, all made with the weights they will change.
+    """Gives out tickets for unrolls, updates when the store has enough of them, publishes; every choice is logged.
 
     Ports: `unrolls` in, `weights` out (cell), and for each actor i `tickets.i` out.
     """
@@ -49,7 +53,8 @@ class Learner:
         network: Network,
         optimizer: FlatOptimizer,
         update: UpdateRule,
-        store: RolloutStore | EpisodeStore,
+        store: Store,
+        flow: Flow,
         train: TrainConfig,
         root_seed: int,
         frame_skip: int,
@@ -67,8 +72,12 @@ class Learner:
         self._target_steps = train.steps
         self._root_seed, self._frame_skip = root_seed, frame_skip
         self._unrolls, self._weights = ports["unrolls"], ports["weights"]
-        self._tickets = [ports[f"tickets.{i}"] for i in range(store.actors)]
-        self._sequence = 0  # of the tickets that are out; also the version of the weights they name
+        self.ticket_ports = [ports[name] for name in sorted(ports, key=_number) if name.startswith("tickets.")]
+        self.ledger: Ledger = FlightLedger(self.ticket_ports, flow, self._weights.depth)
+        self.flight: Flight = NoFlight()
+        self.tap: Tap | None = None
+        self._incarnations = [0] * len(self.ticket_ports)
+        self._version = 0  # of the weights: updates made so far
         self._has_begun = False
         self.is_torn = False  # in the middle of an update that was not finished: not to be captured
         self._env_steps = 0
@@ -86,7 +95,7 @@ class Learner:
     @property
     def updates(self) -> int:
         """Updates made so far, which is the version of the weights."""
-        return self._sequence
+        return self._version
 
     def work(self) -> bool:
         """Give out the first tickets, take in unrolls, update when the batch is complete."""
@@ -105,10 +114,12 @@ class Learner:
     def take_in(self) -> bool:
         """Take in the unrolls that have come; no update."""
         progressed = False
-        while self.store.may_insert() and (lease := self._unrolls.take()) is not None:
-            self._stopwatch.collected(*lease.arrays["seconds"].tolist()[:2])
-            self.store.insert(lease)
+        while (lease := self._unrolls.take()) is not None:
+            ticket = self.store.insert(lease)
+            self._stopwatch.collected(ticket.actor, *lease.arrays["seconds"].tolist()[:2])
+            self.ledger.arrived(ticket)
             progressed = True
+        self.ledger.send()
         return progressed
 
     def resume(self, borders: Mapping[int, Border]) -> None:
@@ -118,14 +129,20 @@ class Learner:
         """Where each actor stands, behind the unrolls that have come; who has finished none is left out."""
         return self._journal.borders(self.store.held())
 
-    def holds(self, actor: int) -> bool:
-        """Whether the actor's unroll for the next update is here, its slot still in use."""
-        return actor in self.store.held()
+    def retarget(self, steps: int) -> None:
+        """Train for so many steps in all, as a run does that was resumed with another `train.steps`."""
+        self._target_steps = steps
+
+    def missing(self) -> list[int]:
+        """The actors whose unrolls are waited for."""
+        return self.ledger.missing()
 
     def reissue(self, actor: int) -> None:
-        """Give out the actor's ticket again, to a new actor that never saw it."""
-        if self._has_begun and not self.done and not self.holds(actor):
-            self._give_ticket(actor)
+        """Give out the actor's tickets again, to another incarnation of it that never saw them."""
+        self._incarnations[actor] += 1
+        if self._has_begun and not self.done:
+            self.flight.note("replaced", self._version, actor=actor, incarnation=self._incarnations[actor])
+            self.ledger.reissue(actor, self._version)
 
     def capture(self) -> Content:
         """Everything that training depends on, as it is between two updates; views, to be written at once."""
@@ -134,27 +151,36 @@ class Learner:
             "scores": self._scores.state(),
             "spent": self._stopwatch.state(),
             "troubles": self._troubles,
+            "incarnations": self._incarnations,
+            **({"ledger": self.ledger.state()} if isinstance(self.ledger, FlightLedger) else {}),
+            **({"update_rule": self._update_rule.state()} if isinstance(self._update_rule, Remembering) else {}),
         }
         arrays = {
             "weights": weights_of(self.network),
             "optimizer": self._optimizer.state(),
             "actors": self._journal.arrays(),
         }
-        return Content(arrays, state, self._sequence, self._env_steps)
+        return Content(arrays, state, self._version, self._env_steps)
 
     def take_back(self) -> None:
         """After half an update: the weights as they were published before it."""
-        WeightsLoader(self.network).load(self._weights, self._sequence)
+        WeightsLoader(self.network).load(self._weights, self._version)
 
     def restore(self, content: Content) -> None:
         """Go on from what `capture` gave; before the first work()."""
         load_weights(self.network, content.arrays["weights"])
         self._optimizer.restore(content.arrays["optimizer"])
         self._journal.restore(content.arrays["actors"])
-        self._sequence, self._env_steps = content.update, content.env_steps
+        self._version, self._env_steps = content.update, content.env_steps
         self._seconds_before, self._troubles = content.state["seconds"], content.state["troubles"]
         self._scores.restore(content.state["scores"])
         self._stopwatch.restore(content.state["spent"])
+        # every actor begins anew; checkpoints from before there was a ledger were all of synchronous runs
+        self._incarnations = [n + 1 for n in content.state.get("incarnations", self._incarnations)]
+        if isinstance(self.ledger, FlightLedger):
+            self.ledger.restore(content.state.get("ledger") or {"sequences": [content.update] * len(self.ticket_ports)})
+        if isinstance(self._update_rule, Remembering):
+            self._update_rule.restore(content.state["update_rule"])
 
     def progress(self) -> Progress:
         """Where training stands now."""
@@ -162,7 +188,7 @@ class Learner:
             env_steps=self._env_steps,
             frames=self._env_steps * self._frame_skip,
             target_steps=self._target_steps,
-            updates=self._sequence,
+            updates=self._version,
             episodes=self._scores.episodes,
             seconds=self._seconds_before + (perf_counter() - self.started if self._has_begun else 0.0),
             return_ema=self._scores.return_ema,
@@ -188,33 +214,62 @@ class Learner:
 
     def _update(self) -> None:
         self._stopwatch.learning()
-        _, batch, parts, owners = self.store.sample()
+        sampled, number = self.store.sample(self._version), self._version + 1
+        parts = sampled.parts
+        self._note_lost_episodes(sampled)
+        self.flight.consumed(
+            number,
+            [(held.ticket, self._incarnations[held.ticket.actor], held.lease.arrays) for held in sampled.unrolls],
+        )
         try:
-            refuse_nonfinite(parts, owners, self._sequence + 1)
+            refuse_nonfinite(parts, sampled.owners, number)
         except Detected as detected:
             raise Detected(str(detected), self._evidence(parts)) from None
         steps = sum(int(part["valid"].sum()) for part in parts)
         context = UpdateContext(
-            generator(self._root_seed, "minibatch", self._sequence), min(self._env_steps / self._target_steps, 1.0)
+            generator(self._root_seed, "minibatch", self._version), min(self._env_steps / self._target_steps, 1.0)
         )
         self.is_torn = True  # until the update is whole; whatever is raised meanwhile leaves half of one
-        with lent_generator(integer_seed(self._root_seed, "update", self._sequence)):
-            report = self._update_rule(batch, context)
+        with lent_generator(integer_seed(self._root_seed, "update", self._version)):
+            report = self._update_rule(sampled.batch, context)
         self._refuse_nonfinite_update(report, parts)
         self.is_torn = False
-        for actor, unroll in self.store.held().items():
-            self._journal.advance(actor, unroll)
-            self._troubles += int(unroll["troubles"].sum())
-        self.store.clear()
+        for held in sampled.unrolls:
+            self._journal.advance(held.ticket.actor, held.lease.arrays)
+            self._troubles += int(held.lease.arrays["troubles"].sum())
         self._env_steps += steps
-        self._sequence += 1
+        self._version = number
         ended = self._scores.add(parts)
+        progress = self.progress()
+        self._let_go(sampled, progress)
+        self.flight.updated(number, report.metrics, weights_of(self.network))
+        flow = self._flow_metrics(sampled)  # before the next tickets, which the lag has a say in
         self._publish()
         times = self._stopwatch.updated(steps)
-        progress = self.progress()
         if ended.returns:
             self.events.append(EpisodesEnded(progress, *ended))
-        self.events.append(Updated(progress, self._sequence, {**report.metrics, **times, **self._port_metrics()}))
+        self.events.append(Updated(progress, number, {**report.metrics, **times, **flow}))
+
+    def _note_lost_episodes(self, sampled: Sampled) -> None:
+        """An actor that was set up anew may have had to give up running episodes: a choice that nothing else tells."""
+        borders: dict[int, Array] = {}
+        for (actor, sequence, _), lease in sampled.unrolls:
+            begins, after = lease.arrays["reset"], int(lease.arrays["length"])
+            expected = borders.get(actor, self._journal.begins(actor))
+            if expected is not None and (rows := np.flatnonzero(begins[0] & ~expected)).size:
+                self.flight.note("lost", self._version, actor=actor, sequence=sequence, rows=rows.tolist())
+            borders[actor] = begins[after]
+
+    def _let_go(self, sampled: Sampled, progress: Progress) -> None:
+        """The unrolls are consumed: their slots go back to the actors, or first to whoever taps them."""
+        self.store.consume(sampled)
+        for held in sampled.unrolls:
+            release = partial(self._unrolls.release, held.lease)
+            if self.tap is None or not self.tap.offer(
+                Trajectory(*held.ticket, self._version, held.lease.arrays, release), progress
+            ):
+                release()
+        self.ledger.consumed([held.ticket for held in sampled.unrolls])
 
     def _refuse_nonfinite_update(self, report: Update, parts: list[dict[str, Any]]) -> None:
         for name, value in report.metrics.items():
@@ -226,7 +281,7 @@ class Learner:
             evidence = {"weights_after": {key: array.copy() for key, array in weights_of(self.network).items()}}
             self.take_back()
             raise Detected(
-                f"update {self._sequence + 1}: {name} is {value}{when}; "
+                f"update {self._version + 1}: {name} is {value}{when}; "
                 "lower algorithm.learning_rate or look at the rewards",
                 {**self._evidence(parts), **evidence},
             )
@@ -241,10 +296,22 @@ class Learner:
         }
         return {"batch": batch, "weights": weights_of(self.network)}
 
-    def _port_metrics(self) -> dict[str, float]:
-        """How the links of the learner fared since the last update: most waiting at once, looks in vain, and so on."""
-        taken, given = self._unrolls.counters.drain(), [port.counters.drain() for port in self._tickets]
+    def _flow_metrics(self, sampled: Sampled) -> dict[str, float]:
+        """How old the unrolls were, and how the learner's links fared since the last update."""
+        lags = [self._version - 1 - held.ticket.version for held in sampled.unrolls]
+        mean = sum(lags) / len(lags)
+        ledger = self.ledger
+        in_flight = 0
+        if isinstance(ledger, FlightLedger):
+            in_flight = ledger.in_flight + len(lags)
+            if ledger.controller.measured(mean):
+                self.flight.note("limit", self._version, in_flight=ledger.controller.allowed)
+        taken, given = self._unrolls.counters.drain(), [port.counters.drain() for port in self.ticket_ports]
         return {
+            "lag/min": float(min(lags)),
+            "lag/mean": mean,
+            "lag/max": float(max(lags)),
+            "port/in_flight": float(in_flight),
             "port/unrolls_depth": float(taken.depth_peak),
             "port/unrolls_waits": float(taken.waited),
             "port/tickets_refused": float(sum(counters.refused for counters in given)),
@@ -253,15 +320,12 @@ class Learner:
 
     def _publish(self) -> None:
         """Publish the weights, then the tickets that name them: whoever holds a ticket finds its version."""
-        self._weights.write(self._sequence, weights_of(self.network))
-        if self.done:
-            return
-        for actor in range(len(self._tickets)):
-            self._give_ticket(actor)
+        self._weights.write(self._version, weights_of(self.network))
+        if not self.done:
+            self.ledger.give(self._version)
 
-    def _give_ticket(self, actor: int) -> None:
-        port = self._tickets[actor]
-        lease = port.reserve()
-        assert lease is not None, "a ticket port holds the one ticket that is out"
-        lease.arrays["ticket"][:] = Ticket(actor, self._sequence, self._sequence)
-        port.commit(lease)
+
+def _number(port: str) -> tuple[str, int]:
+    """Sorts `tickets.10` behind `tickets.9`."""
+    name, _, number = port.partition(".")
+    return name, int(number or 0)

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import perf_counter
 
+FADING = 0.9  # per update, of what is smoothed
+
 
 class Stopwatch:
     """Splits wall time into learning, stepping environments, deciding (inference) and waiting.
 
     Actors report the seconds they spent. With `workers` of them side by side, a worker's mean share of those is what
-    collecting took; the rest of the time between two updates is waiting.
+    collecting took; the rest of the time between two updates is waiting. Where actors don't wait for the learner
+    (`overlaps`), their shares are of the same time as its own, and don't add up to one with them.
     """
 
-    def __init__(self, workers: int = 1) -> None:
-        self._workers = workers
+    def __init__(self, workers: int = 1, overlaps: bool = False) -> None:
+        self._workers, self._overlaps = workers, overlaps
+        self._busy = [0.0] * workers  # seconds of each worker, fading with the updates
+        self._span = 0.0  # of wall time, fading alike
         self._total = dict.fromkeys(("env", "inference", "learn", "wait"), 0.0)
         self.restart()
 
@@ -24,8 +29,9 @@ class Stopwatch:
         self._learning_since = self._begun
         self._stepping = self._deciding = 0.0
 
-    def collected(self, stepping: float, deciding: float) -> None:
+    def collected(self, actor: int, stepping: float, deciding: float) -> None:
         """An unroll came in, with its actor's own account."""
+        self._busy[actor % self._workers] += stepping + deciding
         self._stepping += stepping
         self._deciding += deciding
 
@@ -39,15 +45,24 @@ class Stopwatch:
         wall, learn = now - self._begun, now - self._learning_since
         collect = wall - learn
         # roles of their own overlap further, so that the means may add up to more than there was
-        busy = (self._stepping + self._deciding) / self._workers
-        scale = min(1.0, collect / busy) / self._workers if busy else 0.0
+        busy, room = (self._stepping + self._deciding) / self._workers, wall if self._overlaps else collect
+        scale = min(1.0, room / busy) / self._workers if busy else 0.0
         spent = {"env": self._stepping * scale, "inference": self._deciding * scale, "learn": learn}
-        spent["wait"] = max(wall - sum(spent.values()), 0.0)
+        spent["wait"] = collect if self._overlaps else max(wall - sum(spent.values()), 0.0)
         for name, seconds in spent.items():
             self._total[name] += seconds
         self.restart()
         shares = {f"time/{name}": seconds / wall for name, seconds in spent.items()}
-        return {**shares, "steps_per_second": steps / wall}
+        return {**shares, **self._idle(wall, learn), "steps_per_second": steps / wall}
+
+    def _idle(self, wall: float, learn: float) -> dict[str, float]:
+        """Share of the time in which each process had nothing to do; an unroll spans several updates, so smoothed."""
+        self._span = FADING * self._span + wall
+        idle = {}
+        for number, busy in enumerate(self._busy):
+            idle[f"idle/worker.{number}"] = min(max(1.0 - busy / self._span, 0.0), 1.0)
+            self._busy[number] = FADING * busy
+        return {"idle/learner": 1.0 - learn / wall, **idle}
 
     def state(self) -> dict[str, float]:
         """Seconds spent so far, for a checkpoint."""
@@ -59,5 +74,6 @@ class Stopwatch:
 
     def total_shares(self) -> dict[str, float]:
         """Shares of the wall time of all updates so far."""
-        total = sum(self._total.values())
+        own = ("learn", "wait") if self._overlaps else tuple(self._total)
+        total = sum(self._total[name] for name in own)
         return {name: seconds / total if total else 0.0 for name, seconds in self._total.items()}

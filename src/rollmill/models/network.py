@@ -15,7 +15,7 @@ from rollmill.models.custom import build_custom
 from rollmill.models.distributions import ActionDistribution, distribution_for
 from rollmill.models.encoders import Encoder, build_encoder
 from rollmill.models.heads import PolicyHead
-from rollmill.models.normaliser import ObservationNormaliser
+from rollmill.models.normaliser import ObservationNormaliser, RunningStatistics
 from rollmill.nested import Nested
 
 
@@ -38,12 +38,14 @@ class Network(nn.Module):
         normaliser: ObservationNormaliser | None,
         distribution: ActionDistribution,
         setting: str,
+        return_statistics: RunningStatistics | None = None,
     ) -> None:
         super().__init__()
         self.normaliser = normaliser
         self.encoder = encoder
         self.policy = policy
         self.value = value
+        self.return_statistics = return_statistics  # in whose units an algorithm may let the value head predict
         self.distribution = distribution
         self.setting = setting  # how refusals name this model
         self.state_spec = encoder.state_spec
@@ -85,6 +87,7 @@ def build_network(
     *,
     seed: int,
     with_value: bool = True,
+    with_return_statistics: bool = False,
     zero_last_layer: bool = False,
 ) -> Network:
     """The freshly initialised network; all its randomness comes from `seed`.
@@ -104,6 +107,7 @@ def build_network(
             ObservationNormaliser(observation_space) if config.normalise_observations else None,
             distribution,
             config.setting,
+            RunningStatistics(()) if with_return_statistics else None,
         )
         if config.initialisation == "orthogonal":
             _initialise_orthogonally(network, config, torch.Generator().manual_seed(seed))

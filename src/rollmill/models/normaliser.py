@@ -54,6 +54,10 @@ class RunningStatistics(nn.Module):
         scale = (self.var + _EPSILON).rsqrt().float()
         return ((x - self.mean.float()) * scale).clamp(-_BOUND, _BOUND)
 
+    def undo(self, x: Tensor) -> Tensor:
+        """From deviations back to the samples' own units."""
+        return x * (self.var + _EPSILON).sqrt().float() + self.mean.float()
+
 
 class ObservationNormaliser(nn.Module):
     """Normalises the float leaves of an observation; images of bytes and discrete leaves pass unchanged."""

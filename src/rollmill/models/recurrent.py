@@ -6,7 +6,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from rollmill.models.gru import gru
 from rollmill.nested import Nested
 from rollmill.types import ArraySpec
 
@@ -33,10 +35,18 @@ class Memory(nn.Module):
         return {name: torch.zeros(batch, self.out_features, device=device) for name in self._names}
 
     def forward(self, features: Tensor, state: Nested, reset: Tensor) -> tuple[Tensor, Nested]:
-        """Outputs [T, B, H] and the state after the last step.
+        """Outputs [T, B, H] and the state after the last step."""
+        rnn = self.rnn
+        if isinstance(rnn, nn.LSTM):
+            return self._run_lstm(rnn, features, state, reset)
+        inputs, recurrent, input_bias, recurrent_bias = rnn.all_weights[0]
+        output = gru(F.linear(features, inputs, input_bias), state["hidden"], reset, recurrent, recurrent_bias)
+        return output, {"hidden": output[-1]}
 
-        Between two resets of any environment the steps run in one call, which is many times faster than a call
-        for each; whoever isn't reset carries its state over the cut.
+    def _run_lstm(self, rnn: nn.LSTM, features: Tensor, state: Nested, reset: Tensor) -> tuple[Tensor, Nested]:
+        """Between two resets of any environment the steps run in one call, which is faster than a call for each.
+
+        Whoever isn't reset carries its state over the cut.
         """
         kept = tuple(state[name].unsqueeze(0) for name in self._names)
         steps = features.shape[0]
@@ -45,11 +55,7 @@ class Memory(nn.Module):
         for start, end in zip(cuts, [*cuts[1:], steps], strict=True):
             begins = reset[start].unsqueeze(-1)
             kept = tuple(part.masked_fill(begins, 0.0) for part in kept)
-            if isinstance(self.rnn, nn.LSTM):
-                output, kept = self.rnn(features[start:end], kept)
-            else:
-                output, hidden = self.rnn(features[start:end], kept[0])
-                kept = (hidden,)
+            output, kept = rnn(features[start:end], kept)
             outputs.append(output)
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return joined, {name: part.squeeze(0) for name, part in zip(self._names, kept, strict=True)}

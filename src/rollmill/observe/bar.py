@@ -1,4 +1,4 @@
-"""The progress bar, three lines at the foot of a terminal; imports rich, so it is imported only when shown."""
+"""The progress bar, three lines at the foot of a terminal (four where training is asynchronous); imports rich, so it is imported only when shown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def console_on(outlet: Outlet) -> Console:
 
 
 def draw(scene: Scene) -> Group:
-    """The bar and below it two lines of facts, each in its own place, within 80 columns."""
+    """The bar and below it lines of facts, each in its own place, within 80 columns."""
     progress = scene.progress
     bar = Table.grid(padding=(0, 2, 0, 0), expand=True)
     bar.add_column(no_wrap=True, max_width=24, overflow="ellipsis")
@@ -72,7 +72,8 @@ def draw(scene: Scene) -> Group:
     where = [("time", shares(scene.time_shares) or "-")]
     if scene.frames_per_second is not None:
         where.append(("frames/s", count(scene.frames_per_second)))
-    return Group(bar, learning, _facts(*where))
+    flow = [_facts(*scene.flow.items())] if scene.lags else []
+    return Group(bar, learning, _facts(*where), *flow)
 
 
 def _facts(*pairs: tuple[str, str]) -> Text:

@@ -32,6 +32,7 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
         "resumed": _resumed(summary),
         "failures": _failures(summary),
         "lost": "; ".join(f"{name}: {what}" for name, what in _part(summary, "losses").items()),
+        "observers": _observers(summary),
         **_places(summary.get("run")),
     }
     title = summary.get("title")
@@ -145,6 +146,19 @@ def _failures(summary: Mapping[str, Any]) -> str:
     if failures.get("quarantined"):
         parts.append(f"{count(failures['quarantined'])} environments quarantined")
     return ", ".join(parts)
+
+
+def _observers(summary: Mapping[str, Any]) -> str:
+    """Those that failed, or were too slow for all that they should have seen."""
+    told = _part(summary, "losses")
+    troubled = []
+    for name, record in _part(summary, "observers").items():
+        parts = [f"{count(record[key])} {key}" for key in ("dropped", "thinned", "errors") if record.get(key)]
+        parts += ["detached"] if record.get("detached") else []
+        if parts and name not in told:
+            error = record.get("first_error")
+            troubled.append(f"{name} ({', '.join(parts)}{f': {error}' if error else ''})")
+    return "; ".join(troubled)
 
 
 def _shortened(digest: str | None) -> str:

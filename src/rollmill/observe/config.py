@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,33 @@ class EvaluateConfig(Config):
     )
     finish_seconds: float = Field(
         default=10.0, ge=0, le=20, description="that a finished run waits for the evaluation of its last checkpoint"
+    )
+
+
+class ObserverConfig(Config):
+    """An observer of the user's own."""
+
+    path: str = Field(description="its class, derived from rollmill.Hooks: path/to/file.py:Name or package.module:Name")
+    args: dict[str, Any] = Field(default_factory=dict, description="arguments of its constructor")
+    name: str | None = Field(
+        default=None, pattern=r"^[\w.-]+$", description="in logs and summary; null: the name of the class"
+    )
+    overflow: Literal["block", "drop", "thin"] | None = Field(
+        default=None,
+        description="when it is too slow: the run waits for it, it loses events, or it gets every second, fourth, … "
+        "of a kind; null: as the class says, which is drop unless it sets `overflow`",
+    )
+    capacity: int | None = Field(
+        default=None, ge=1, description="events that may wait for it; null: as the class says, 256 unless it does"
+    )
+    where: Literal["thread", "process"] = Field(
+        default="thread", description="where it runs: beside the learner, or in a process of its own"
+    )
+    hold_share: float = Field(
+        default=0.02,
+        ge=0,
+        le=1,
+        description="with overflow=block: share of the wall time that the run may wait for it; 1: any",
     )
 
 
@@ -43,8 +70,14 @@ class ObserveConfig(Config):
         default=20, ge=0, description="episodes that the finished policy plays greedily for the summary; 0: none"
     )
     final_seconds: float = Field(default=10.0, gt=0.0, description="bound on playing them, in seconds")
+    flight_log: bool = Field(default=True, description="keep <run>/flight.log, from which the run can be retraced")
+    flight_hash_every: int = Field(default=50, ge=1, description="updates between two hashes of all parameters in it")
     evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig, description="evaluation during training")
     watch_niceness: int = Field(
         default=5, ge=0, le=19, description="priority of what shows the policy playing, once that is asked for"
     )
     keys: bool = Field(default=True, description="take keys on a terminal: w shows the policy playing")
+    observers: tuple[ObserverConfig, ...] = Field(default=(), description="observers of your own; docs/observers.md")
+    spare_slots: int = Field(
+        default=2, ge=1, le=64, description="unrolls per actor that observers of trajectories may hold at a time"
+    )

@@ -91,7 +91,7 @@ class ConsoleObserver:
             self._stopped = event
             self._scene = replace(self._scene, progress=event.progress)
         if row is not None:
-            self._scene = replace(self._scene, progress=event.progress, row=row)
+            self._scene = self._scene.after(event.progress, row)
             self._display.show(self._scene)
 
 

@@ -6,10 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
+from typing import Any
 
-from rollmill.observe.events import Event, Progress, Said
+from rollmill.observe.events import Event, Opened, Progress, Said, Stopped
+from rollmill.observe.guests import Guest
 from rollmill.observe.mailbox import Mailbox
 from rollmill.observe.observer import Observer
+from rollmill.observe.terms import Terms
+from rollmill.observe.trajectories import TrajectoryTap
+
+LAST_SECONDS = 5.0  # that guests have for what is queued when the run ends, and again for their `on_stop`
 
 
 class Dispatcher:
@@ -21,6 +27,7 @@ class Dispatcher:
     Leaving the block delivers what is queued, then closes the observers in their listed order, so that a later
     one (the console's summary) may rely on what an earlier one has written (the files, the curve).
     What happens to an observer itself is told to `say`, in any thread; by default it becomes an event of its own.
+    Users' observers are `guests`: nobody relies on them, and they are dismissed before the summary is written.
     """
 
     def __init__(
@@ -29,32 +36,69 @@ class Dispatcher:
         say: Callable[[str], None] | None = None,
         capacity: int = 1024,  # events per observer
         patience: float = 10.0,  # seconds that a "block" observer may hold up the run at a time
+        guests: Sequence[Guest] = (),
+        spare_slots: int = 0,  # of each actor, for guests that want unrolls
     ) -> None:
-        names = [observer.name for observer in observers]
+        names = [observer.name for observer in (*observers, *guests)]
         if len(set(names)) < len(names):
             raise ValueError(f"observers need different names, got {names}")
-        self._mailboxes = [Mailbox(observer, say or self._publish_said, capacity, patience) for observer in observers]
+        say = say or self._publish_said
+        self._mailboxes = [Mailbox(observer, say, Terms(capacity, patience)) for observer in observers]
+        self._guests = [(Mailbox(guest, say, guest.terms), guest) for guest in guests]
+        readers = [(box, g.trajectories_after) for box, g in self._guests if g.trajectories_after is not None]
+        self.tap = TrajectoryTap(readers, spare_slots) if readers else None
         self._progress = Progress()
-        self._is_closed = False
+        self._begun = time.perf_counter()
+        self._is_closed = self._are_dismissed = False
 
     def start(self) -> None:
         """Start the threads that deliver."""
-        for mailbox in self._mailboxes:
+        self._begun = time.perf_counter()
+        for mailbox in self._all():
             mailbox.start()
+
+    def welcome(self, opened: Opened) -> None:
+        """The first event of the guests."""
+        self._tell_guests(opened)
 
     def publish(self, event: Event) -> None:
         """Queue an event for every observer: some microseconds, unless a "block" observer has fallen far behind."""
         self._progress = event.progress
         for mailbox in self._mailboxes:
             mailbox.put(event)
+        if not self._are_dismissed:
+            self._tell_guests(event)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until every observer that may not miss events has handled those published so far; False if too long."""
+        """Wait until every observer that may not miss events has handled those published so far; False if too long.
+
+        Guests are not waited for: they keep nothing that a checkpoint relies on.
+        """
         deadline = time.monotonic() + timeout
         exact = [mailbox for mailbox in self._mailboxes if mailbox.observer.overflow == "block"]
         for mailbox in exact:
             mailbox.hurry()  # all at once; they are then waited for one by one
         return all(mailbox.flush(deadline - time.monotonic()) for mailbox in exact)
+
+    def dismiss(self, stopped: Stopped, timeout: float = LAST_SECONDS) -> None:
+        """Tell the guests that the run is over, and let them go; who is too slow loses all but that."""
+        if self._are_dismissed:
+            return
+        self._tell_guests(stopped)
+        self._are_dismissed = True
+        for mailbox, _ in self._guests:
+            mailbox.finish()
+        late = _still_busy([mailbox for mailbox, _ in self._guests], timeout)
+        for mailbox in late:
+            mailbox.skip()
+        hung = _still_busy(late, timeout)
+        for mailbox, guest in self._guests:
+            if mailbox in hung:
+                mailbox.delivery.is_detached = True
+                mailbox.delivery.first_error = mailbox.delivery.first_error or "it was still busy when the run was over"
+                guest.abandon()
+            else:
+                mailbox.close_observer()
 
     def losses(self) -> dict[str, str]:
         """Per observer that failed: its first error and how many events it lost; `flush` first to know of them all."""
@@ -71,6 +115,12 @@ class Dispatcher:
             return
         self._is_closed = True
         deadline = time.monotonic() + timeout
+        if not self._are_dismissed:  # the run broke off: there is no end that they could be told
+            self._are_dismissed = True
+            for mailbox, guest in self._guests:
+                mailbox.finish()
+                mailbox.skip()
+                guest.abandon()
         for mailbox in self._mailboxes:
             mailbox.finish()
         # An observer that is still inside `receive` is not closed: it would have to expect that at any moment.
@@ -79,18 +129,10 @@ class Dispatcher:
         closer.start()
         closer.join(max(0.1, deadline - time.monotonic()))
 
-    def report(self) -> dict[str, dict[str, float]]:
-        """Per observer: events delivered and dropped, errors, seconds blocked, and 1 if it was detached."""
-        return {
-            mailbox.observer.name: {
-                "delivered": mailbox.delivery.delivered,
-                "dropped": mailbox.delivery.dropped,
-                "errors": mailbox.delivery.errors,
-                "blocked_seconds": mailbox.delivery.blocked_seconds,
-                "detached": int(mailbox.delivery.is_detached),
-            }
-            for mailbox in self._mailboxes
-        }
+    def report(self) -> dict[str, dict[str, Any]]:
+        """Per observer: events delivered, dropped and thinned out, errors, what it cost the run; see `Delivery`."""
+        seconds = time.perf_counter() - self._begun
+        return {mailbox.observer.name: mailbox.delivery.record(seconds) for mailbox in self._all()}
 
     def __enter__(self) -> Dispatcher:
         self.start()
@@ -101,8 +143,22 @@ class Dispatcher:
     ) -> None:
         self.close()
 
+    def _all(self) -> list[Mailbox]:
+        return [*self._mailboxes, *(mailbox for mailbox, _ in self._guests)]
+
+    def _tell_guests(self, event: Event) -> None:
+        for mailbox, guest in self._guests:
+            if type(event) in guest.kinds:
+                mailbox.put(event)
+
     def _publish_said(self, text: str) -> None:
         self.publish(Said(self._progress, "observe", text, "warning"))
+
+
+def _still_busy(mailboxes: Sequence[Mailbox], timeout: float) -> list[Mailbox]:
+    """Those whose thread has not ended by then."""
+    deadline = time.monotonic() + timeout
+    return [mailbox for mailbox in mailboxes if not mailbox.join(deadline - time.monotonic())]
 
 
 def _close_each(mailboxes: Sequence[Mailbox]) -> None:

@@ -19,12 +19,24 @@ class Progress:
     seconds: float = 0.0  # since training began
     return_ema: float | None = None  # raw episode return, smoothed; None before the first episode ends
 
+    @property
+    def fraction(self) -> float:
+        """Share of the training that is done, from 0 to 1."""
+        return min(1.0, self.env_steps / self.target_steps) if self.target_steps else 0.0
+
 
 @dataclass(frozen=True)
 class Event:
     """Something that happened, and how far the run had come."""
 
     progress: Progress
+
+
+@dataclass(frozen=True)
+class Opened(Event):
+    """The run folder is there, and nothing else yet; only users' observers are told."""
+
+    run: str  # its path
 
 
 @dataclass(frozen=True)

@@ -59,4 +59,5 @@ def progress_line(scene: Scene) -> str:
         facts.append(f"{count(scene.frames_per_second)} frames/s")
     if where := shares(scene.time_shares):
         facts.append(where)
+    facts += [f"{name} {value}" for name, value in scene.flow.items()]
     return "  ".join(facts)

@@ -5,73 +5,113 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+from rollmill.observe.calls import HookFailed
 from rollmill.observe.events import Event, Stopped
+from rollmill.observe.loans import UnrollLent
 from rollmill.observe.observer import Observer
+from rollmill.observe.terms import Delivery, Terms, Thinning
 
 FAILURES_IN_A_ROW = 3
 # Events are handed over in batches: waking a thread for each of them would cost the training thread, which
 # shares the interpreter lock, more than the observer's own work.
 TICK = 0.1  # seconds
+# While unrolls come, whose slots are few, the thread looks by itself and often: it still isn't woken.
+BRISK_TICK = 0.005
+BRISK_SECONDS = 0.2  # after the last unroll
 
 
-@dataclass
-class Delivery:
-    """What became of the events meant for one observer."""
-
-    delivered: int = 0
-    dropped: int = 0
-    errors: int = 0
-    blocked_seconds: float = 0.0  # that publishing had to wait for room
-    is_detached: bool = False
-    first_error: str = ""
+class Gone(Exception):
+    """The observer has lost its process: it is detached at once."""
 
 
 class Mailbox:
-    """Holds at most `capacity` events for an observer and hands them over in a daemon thread of its own.
+    """Holds at most `terms.capacity` events for an observer and hands them over in a daemon thread of its own.
 
     One thread each, because a slow observer that may drop events must not hold up one that may not.
     """
 
-    def __init__(self, observer: Observer, say: Callable[[str], None], capacity: int, patience: float) -> None:
+    def __init__(self, observer: Observer, say: Callable[[str], None], terms: Terms) -> None:
         self.observer = observer
         self.delivery = Delivery()
         self._say = say
-        self._capacity = capacity
-        self._patience = patience  # seconds; no observer may hold up the training longer than this
+        self._terms = terms
+        self._thinning = Thinning(calm=terms.capacity) if observer.overflow == "thin" else None
         self._events: deque[Event] = deque()
         self._changed = threading.Condition()
+        self._discarded: list[Event] = []  # whose slots must still be given back
         self._is_finishing = False
+        self._is_skipping = False
         self._queued = 0  # events ever accepted
         self._handled = 0  # of them
         self._awaited = 0  # how many of them somebody waits for
+        self._brisk_until = 0.0
+        self._is_dozing = False  # the thread is in one of its longer waits
         self._failures_in_a_row = 0
+        self._begun = time.perf_counter()
         self._thread = threading.Thread(target=self._deliver, name=f"observe-{observer.name}", daemon=True)
 
     def start(self) -> None:
         """Begin to hand over."""
+        self._begun = time.perf_counter()
         self._thread.start()
 
     def put(self, event: Event) -> None:
-        """Queue one event, or wait or drop as the observer's overflow rule says; `Stopped` always finds room."""
+        """Queue one event, or wait, drop or thin out as the observer's overflow rule says; the time is kept."""
+        begun = time.perf_counter()
+        self.accept(event)
+        self.delivery.handover_seconds += time.perf_counter() - begun
+
+    def accept(self, event: Event) -> bool:
+        """What `put` does; whether the event was queued. `Stopped` always finds room."""
         must_arrive = isinstance(event, Stopped)
         gave_up = False
         with self._changed:
-            if len(self._events) >= self._capacity and not must_arrive and not self._is_closed:
+            if self._thinning is not None and not must_arrive and not self._thinning.keeps(type(event)):
+                self.delivery.thinned += 1
+                return False
+            if len(self._events) >= self._terms.capacity and not must_arrive and not self.is_closed:
                 gave_up = self._wait_for_room()
-            if self._is_closed or (len(self._events) >= self._capacity and not must_arrive):
-                self.delivery.dropped += 1
-            else:
+            is_accepted = not self.is_closed and (must_arrive or len(self._events) < self._terms.capacity)
+            if is_accepted:
                 self._events.append(event)
                 self._queued += 1
-                if must_arrive or len(self._events) * 2 >= self._capacity:
+                is_urgent = must_arrive or len(self._events) * 2 >= self._terms.capacity
+                if isinstance(event, UnrollLent):
+                    self._brisk_until = time.perf_counter() + BRISK_SECONDS
+                    is_urgent = is_urgent or self._is_dozing
+                if is_urgent:
                     self._changed.notify_all()
+        if not is_accepted:
+            self.refuse(type(event))
         if gave_up:
-            complaint = f"it took nothing for {self._patience:g} s"
-            self.delivery.first_error = self.delivery.first_error or complaint
-            self._say(f"observer {self.observer.name} is detached: {complaint}")
+            self._complain()
+        self._give_back()
+        return is_accepted
+
+    def refuse(self, kind: type[Event]) -> None:
+        """Count an event for which there was no room."""
+        with self._changed:
+            if self._thinning is not None and not self.is_closed:
+                self._thinning.widen(kind)
+                self.delivery.thinned += 1
+            else:
+                self.delivery.dropped += 1
+
+    @contextmanager
+    def blocking(self) -> Iterator[float]:
+        """Wait for the observer inside the block, no longer than the seconds given, which is counted; 0: don't."""
+        begun = time.perf_counter()
+        yield self._allowance() if self.observer.overflow == "block" else 0.0
+        self.delivery.blocked_seconds += time.perf_counter() - begun
+
+    def give_up(self) -> None:
+        """Detach an observer that kept the run waiting for too long."""
+        self._detach()
+        self._give_back()
+        self._complain()
 
     def hurry(self) -> None:
         """Have what is queued handed over at once, not with the next batch."""
@@ -97,6 +137,11 @@ class Mailbox:
             self._is_finishing = True
             self._changed.notify_all()
 
+    def skip(self) -> None:
+        """Drop all that is queued or about to be handed over, except for the end of the run."""
+        with self._changed:
+            self._is_skipping = True
+
     def join(self, timeout: float) -> bool:
         """Wait for the thread to end; False if it is still busy."""
         if self._thread.ident is not None:
@@ -108,58 +153,91 @@ class Mailbox:
         self._guard(self.observer.close)
 
     @property
-    def _is_closed(self) -> bool:
+    def patience(self) -> float:
+        """Seconds that the run waits for a "block" observer at a time, before it is given up."""
+        return self._terms.patience
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more is accepted."""
         return self._is_finishing or self.delivery.is_detached
 
     @property
     def _is_awaited(self) -> bool:
         return self._handled < self._awaited
 
+    def _complain(self) -> None:
+        complaint = f"it took nothing for {self._terms.patience:g} s"
+        self.delivery.first_error = self.delivery.first_error or complaint
+        self._say(f"observer {self.observer.name} is detached: {complaint}")
+
+    def _allowance(self) -> float:
+        """Seconds that the run may wait for this observer now."""
+        left = self._terms.share * (time.perf_counter() - self._begun) - self.delivery.blocked_seconds
+        return min(self._terms.patience, max(0.0, left))
+
     def _wait_for_room(self) -> bool:
         """For a blocking observer, wait until there is room; True if patience ran out and it is given up."""
-        if self.observer.overflow == "drop" or threading.current_thread() is self._thread:
+        if self.observer.overflow != "block" or threading.current_thread() is self._thread:
             return False  # an observer that publishes something itself can't wait for itself
-        begun = time.perf_counter()
-        has_room = self._changed.wait_for(
-            lambda: self._is_closed or len(self._events) < self._capacity, timeout=self._patience
-        )
-        self.delivery.blocked_seconds += time.perf_counter() - begun
-        if not has_room:
-            self._detach()
-        return not has_room
+        with self.blocking() as seconds:
+            has_room = self._changed.wait_for(
+                lambda: self.is_closed or len(self._events) < self._terms.capacity, timeout=seconds
+            )
+        if has_room or seconds < self._terms.patience:
+            return False
+        self._detach()
+        return True
 
     def _detach(self) -> None:
         with self._changed:
             self.delivery.is_detached = True
             self.delivery.dropped += len(self._events)
             self._handled += len(self._events)
+            self._discarded += self._events
             self._events.clear()
             self._changed.notify_all()
 
     def _deliver(self) -> None:
         while (batch := self._take()) is not None:
             for event in batch:
-                if self.delivery.is_detached:
+                if self.delivery.is_detached or (self._is_skipping and not isinstance(event, Stopped)):
                     with self._changed:  # `put` counts here too
                         self.delivery.dropped += 1
                 elif self._guard(self.observer.receive, event):
                     self.delivery.delivered += 1
+                if isinstance(event, UnrollLent):
+                    event.release()
             with self._changed:
                 self._handled += len(batch)
                 self._changed.notify_all()
+            self._give_back()
 
     def _take(self) -> list[Event] | None:
         """Everything queued, possibly nothing; None when there will be no more."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._is_closed or self._is_awaited or len(self._events) * 2 >= self._capacity, timeout=TICK
-            )
-            if self._is_closed and not self._events:
+            self._is_dozing = time.perf_counter() > self._brisk_until
+            self._changed.wait_for(self._is_wanted, timeout=TICK if self._is_dozing else BRISK_TICK)
+            self._is_dozing = False
+            if self.is_closed and not self._events:
                 return None
             batch = list(self._events)
             self._events.clear()
             self._changed.notify_all()
             return batch
+
+    def _is_wanted(self) -> bool:
+        """Whether the thread should not wait for the next tick."""
+        if self._is_dozing and time.perf_counter() < self._brisk_until:
+            return True  # an unroll has come
+        return self.is_closed or self._is_awaited or len(self._events) * 2 >= self._terms.capacity
+
+    def _give_back(self) -> None:
+        """Give back the slots of unrolls that will never be handed over; not while the lock is held: it takes one."""
+        while self._discarded:
+            event = self._discarded.pop()
+            if isinstance(event, UnrollLent):
+                event.release()
 
     def _guard(self, call: Callable[..., None], *arguments: Event) -> bool:
         """Make a call into the observer; a failure is counted and said once.
@@ -172,12 +250,15 @@ class Mailbox:
         except Exception as error:
             self.delivery.errors += 1
             if self.delivery.errors == 1:
+                shown = str(error) if isinstance(error, HookFailed | Gone) else repr(error)
                 self.delivery.first_error = self.delivery.first_error or _one_line(error)
-                self._say(f"observer {self.observer.name} failed, the run goes on without what it lost: {error!r}")
+                self._say(f"observer {self.observer.name} failed, the run goes on without what it lost: {shown}")
             self._failures_in_a_row = 0 if isinstance(error, OSError) else self._failures_in_a_row + 1
-            if self._failures_in_a_row == FAILURES_IN_A_ROW and not self.delivery.is_detached:
+            is_hopeless = isinstance(error, Gone) or self._failures_in_a_row == FAILURES_IN_A_ROW
+            if is_hopeless and not self.delivery.is_detached:
                 self._detach()
-                self._say(f"observer {self.observer.name} is detached after {FAILURES_IN_A_ROW} failures in a row")
+                why = str(error) if isinstance(error, Gone) else f"after {FAILURES_IN_A_ROW} failures in a row"
+                self._say(f"observer {self.observer.name} is detached {why}")
             return False
         self._failures_in_a_row = 0
         return True
@@ -185,4 +266,4 @@ class Mailbox:
 
 def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
-    return text if isinstance(error, OSError) and text else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, OSError | HookFailed | Gone) and text else f"{type(error).__name__}: {text}"

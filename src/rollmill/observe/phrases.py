@@ -46,8 +46,12 @@ def clock(seconds: float | None) -> str:
 
 def shares(parts: Mapping[str, float | None]) -> str:
     """Where the time goes: `env 31%  inference 22%  learn 40%  wait  7%`; empty if nothing is known."""
-    known = [(name, share) for name in TIME_SHARES if (share := parts.get(name)) is not None]
-    return "  ".join(f"{name} {share * 100:2.0f}%" for name, share in known)
+    return percentages({name: parts.get(name) for name in TIME_SHARES})
+
+
+def percentages(parts: Mapping[str, float | None]) -> str:
+    """Shares by name: `learner 12%  workers  4%`; those that are not known are left out."""
+    return "  ".join(f"{name} {share * 100:2.0f}%" for name, share in parts.items() if share is not None)
 
 
 def replacement(event: WorkerReplaced) -> str:

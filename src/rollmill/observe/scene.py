@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rollmill.observe.events import Progress
 from rollmill.observe.metrics import Row
-from rollmill.observe.phrases import TIME_SHARES
+from rollmill.observe.phrases import TIME_SHARES, decimals, percentages
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,11 @@ class Scene:
     begin: Progress = field(default_factory=Progress)  # where this process took over; not zero in a resumed run
     progress: Progress = field(default_factory=Progress)
     row: Row | None = None  # None before the first update
+    lags: bool = False  # some unroll was older than the weights that it changed: training is asynchronous
+
+    def after(self, progress: Progress, row: Row) -> Scene:
+        """The next moment, with the means over the stretch up to it."""
+        return replace(self, progress=progress, row=row, lags=self.lags or row.metrics.get("lag/max", 0.0) > 0.0)
 
     @property
     def fraction(self) -> float:
@@ -51,6 +56,21 @@ class Scene:
     def time_shares(self) -> dict[str, float | None]:
         """Share of the wall time per activity over the last stretch."""
         return {name: self.metric(f"time/{name}") for name in TIME_SHARES}
+
+    @property
+    def flow(self) -> dict[str, str]:
+        """How unrolls flow to a learner that doesn't wait for all of them, in words; nothing where it does."""
+        if not self.lags:
+            return {}
+        metrics = self.row.metrics if self.row else {}
+        workers = [share for name, share in metrics.items() if name.startswith("idle/worker.")]
+        idle = {"learner": self.metric("idle/learner"), "workers": sum(workers) / len(workers) if workers else None}
+        return {
+            "lag": f"{decimals(self.metric('lag/mean'), 1)} (max {decimals(self.metric('lag/max'), 0)})",
+            "in flight": decimals(self.metric("port/in_flight"), 0),
+            "queue": decimals(self.metric("port/unrolls_depth"), 1),
+            "idle": percentages(idle),
+        }
 
     def metric(self, name: str) -> float | None:
         """Mean of a metric over the last stretch; None if the algorithm doesn't report it."""

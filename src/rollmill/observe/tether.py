@@ -30,7 +30,9 @@ _PR_SET_PDEATHSIG = 1
 class Tethered:
     """A running command: one thread, low priority, its output in files."""
 
-    def __init__(self, command: Sequence[str], niceness: int, output: Path, errors: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], niceness: int, output: Path, errors: Path, descriptors: Sequence[int] = ()
+    ) -> None:
         import subprocess
 
         from rollmill.children import child_variables  # here: the tether itself has no path to it
@@ -44,6 +46,7 @@ class Tethered:
                 env=os.environ | child_variables() | {"PYTHONUNBUFFERED": "1"},
                 start_new_session=True,  # no Ctrl-C reaches it, and its priority is weighed against ours
                 bufsize=0,
+                pass_fds=descriptors,  # that the command inherits under the same numbers
             )
 
     @property

@@ -26,7 +26,7 @@ from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import integer_seed
 from rollmill.stores.rollout import STORES
 from rollmill.transport.ports import Ports
-from rollmill.types import AssemblerSpec, Problem
+from rollmill.types import AssemblerSpec, Flow, Problem
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,18 @@ class Blueprint:
     action_space: gym.Space[Any]
     frame_skip: int
     snapshot_size: int  # bytes of one environment's snapshot; 0: there is none
+    spare_slots: int = 0  # per actor, for those who look at unrolls while training goes on
+    versions: int | None = None  # of the weights that are kept at least; None: as many as the flow needs
 
     @property
     def assembler(self) -> AssemblerSpec:
         """How steps become unrolls."""
         return self.recipe.assembler(self.algorithm)
+
+    @property
+    def flow(self) -> Flow:
+        """How unrolls flow from the actors to the learner."""
+        return self.algorithm.flow(self.env.groups)
 
     @cached_property
     def problem(self) -> Problem:
@@ -84,8 +91,8 @@ class Blueprint:
 
     def build_inference(self, name: str, ports: Ports) -> Inference:
         """The inference role for all groups."""
-        policy = self.policy(self.runtime.devices.inference)
-        return Inference(name, policy, self.env.groups, self.assembler.steps, self.seed, ports)
+        policies = [self.policy(self.runtime.devices.inference) for _ in range(self.env.groups)]
+        return Inference(name, policies, self.assembler.steps, self.seed, ports)
 
     def build_collector(self, name: str, ports: Ports) -> Collector:
         """The collector role of one group."""
@@ -97,14 +104,17 @@ class Blueprint:
         network = self.network(device)
         optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
         update = self.recipe.update(network, optimizer, self.algorithm)
-        store = STORES[self.recipe.store.kind](ports["unrolls"], self.env.groups, device)
-        stopwatch = Stopwatch(1 if self.runtime.kind == "serial" else self.runtime.workers)
+        store = STORES[self.recipe.store.kind](self.flow.unrolls, device)
+        is_serial = self.runtime.kind == "serial"
+        overlaps = self.recipe.topology.kind == "async" and not is_serial
+        stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, overlaps)
         return Learner(
             name,
             network,
             optimizer,
             update,
             store,
+            self.flow,
             self.train,
             self.seed,
             self.frame_skip,

@@ -40,6 +40,9 @@ class RuntimeConfig(Config):
     threads: ThreadsConfig = Field(default_factory=ThreadsConfig, description="threads per role")
     devices: DevicesConfig = Field(default_factory=DevicesConfig, description="device per role")
     pin: bool = Field(default=True, description="tie each worker to one core, where there are as many cores as workers")
+    niceness: int = Field(
+        default=0, ge=0, le=19, description="of the workers; above 0 they get what the learner leaves over"
+    )
     stall_seconds: float = Field(
         default=300.0, gt=0, description="seconds without any unroll before the run is given up"
     )

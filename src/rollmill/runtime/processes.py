@@ -112,7 +112,7 @@ class ProcessRuntime:
         limit = f"{patience:.0f} s"
         if starting:
             return f"{', '.join(starting)} did not start within {limit}; raise runtime.stall_seconds?"
-        missing = self.learner.store.missing()
+        missing = self.learner.missing()
         remedy = "a hung environment? raise runtime.stall_seconds if it is only slow"
         return f"no unroll for {limit} from actors {missing}; {remedy}"
 

@@ -39,6 +39,14 @@ class SerialRuntime:
             if isinstance(component, Learner):
                 self.learner = component
 
+    def component(self, name: str) -> Component:
+        """The component called `name`."""
+        return next(component for _, component in self._components if component.name == name)
+
+    def give_threads(self, name: str, threads: int) -> None:
+        """Another number of threads for a component, from its next turn on."""
+        self._components = [(threads if c.name == name else before, c) for before, c in self._components]
+
     def plan(self) -> tuple[str, ...]:
         """What runs where, for people."""
         roles = dict.fromkeys(node.role for node in self._graph.nodes)
@@ -63,7 +71,7 @@ class SerialRuntime:
             if self._is_stopping:
                 return
             if not progressed:
-                raise Stalled(f"no component can go on; unrolls missing from actors {self.learner.store.missing()}")
+                raise Stalled(f"no component can go on; unrolls missing from actors {self.learner.missing()}")
 
     def stop(self) -> None:
         """End soon, between two pieces of work."""

@@ -355,7 +355,10 @@ class Supervisor:
         threads = tuple(self._config.threads_of(node.role) for node in nodes)
         pulse, stack = self._vitals.plan(place)
         core = self.cores()[place]
-        return WorkerPlan(place, nodes, threads, core, self._said[place].write, output, pulse, stack, borders, busy)
+        niceness = self._config.niceness
+        return WorkerPlan(
+            place, nodes, threads, core, niceness, self._said[place].write, output, pulse, stack, borders, busy
+        )
 
     def _names(self, place: str) -> str:
         return ", ".join(node.name for node in self._graph.nodes if node.place == place)

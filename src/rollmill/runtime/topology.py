@@ -16,6 +16,21 @@ WEIGHT_VERSIONS = 2  # kept side by side: the one in use and the one being writt
 
 def sync(plan: Blueprint) -> Graph:
     """Synchronous training: each actor makes one unroll per update, with the weights that it will change."""
+    return _wired(plan, WEIGHT_VERSIONS)
+
+
+def asynchronous(plan: Blueprint) -> Graph:
+    """Asynchronous training: the same components and links with room for what is in flight.
+
+    An actor has up to `in_flight` tickets and slots, so it goes on while the learner learns. A ticket names the version
+    that was newest when it was given; as many are kept as pass until its turn comes, if all actors are equally fast.
+    """
+    flow = plan.flow
+    return _wired(plan, WEIGHT_VERSIONS + -(-plan.env.groups * flow.in_flight // flow.unrolls))
+
+
+def _wired(plan: Blueprint, versions: int) -> Graph:
+    in_flight = plan.flow.in_flight
     groups, size = range(plan.env.groups), plan.env.group_size
     unrolls = unroll_spec(plan.problem, plan.assembler.steps, size)
     weights = weights_spec(plan.network("cpu"))
@@ -65,7 +80,7 @@ def sync(plan: Blueprint) -> Graph:
 
     links = [
         *(
-            Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), depth=1)
+            Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), in_flight)
             for i in groups
         ),
         Link(
@@ -73,10 +88,16 @@ def sync(plan: Blueprint) -> Graph:
             Kind.CELL,
             (End("learner", "weights"),),
             tuple(End(d, "weights") for d in deciders),
-            WEIGHT_VERSIONS,
+            max(versions, plan.versions or 0),
         ),
         *between,
-        Link("unrolls", Kind.STREAM, tuple(End(m, "unrolls") for m in makers), (End("learner", "unrolls"),), depth=1),
+        Link(
+            "unrolls",
+            Kind.STREAM,
+            tuple(End(m, "unrolls") for m in makers),
+            (End("learner", "unrolls"),),
+            in_flight + plan.spare_slots,
+        ),
     ]
     return Graph((*nodes, learner), tuple(links))
 
@@ -102,4 +123,4 @@ def _step_links(i: int) -> tuple[Link, Link]:
     )
 
 
-TOPOLOGIES = {"sync": sync}
+TOPOLOGIES = {"sync": sync, "async": asynchronous}

@@ -22,6 +22,7 @@ from rollmill.pulse import LINE_BYTES, PULSE
 from rollmill.runtime.graph import End, Node
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import SharedWiring
+from rollmill.sampling import sample_if_wanted
 from rollmill.types import Border
 
 
@@ -33,6 +34,7 @@ class WorkerPlan:
     nodes: tuple[Node, ...]
     threads: tuple[int, ...]  # of each node
     core: int | None  # tied to this one; None: free
+    niceness: int  # below the learner's priority
     reports: int  # write end of the pipe to the parent
     output: str | None  # file that takes over stdout and stderr; None: inherited
     pulse: tuple[int, int]  # memory of all pulses, and where in it ours begins
@@ -50,10 +52,12 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
         poll = select.poll()
         poll.register(life, select.POLLIN)
         drains: dict[int, Any] = {}
+        all_ports: dict[str, Any] = {}
         for node, threads in zip(plan.nodes, plan.threads, strict=True):
             node_name = node.name
             set_threads(threads)
             ports = wiring.attach(node.name, plan.busy)
+            all_ports |= {f"{node.name}:{name}": port for name, port in ports.items()}
             for port in ports.values():
                 if hasattr(port, "drain"):
                     poll.register(port.fileno(), select.POLLIN)
@@ -68,6 +72,7 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             component.resume(plan.borders)
             _pass_on(plan, component)
         _report(plan, kind="ready", replay_seconds=monotonic() - before)
+        sample_if_wanted(plan.place, all_ports)
         while True:
             progressed = False
             for threads, component in components:
@@ -92,6 +97,7 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
 def _settle(plan: WorkerPlan) -> None:
     if plan.core is not None:
         os.sched_setaffinity(0, {plan.core})
+    os.nice(plan.niceness)
     if plan.output is not None:
         # What an environment prints goes to a file: a terminal with a progress bar is no place for it.
         descriptor = os.open(plan.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

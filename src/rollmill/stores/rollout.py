@@ -1,7 +1,8 @@
-"""The rollout store: holds the unrolls of one update until all are there, in ticket order, and gives them out once."""
+"""Stores of unrolls that are consumed once: they wait here until there are enough for an update."""
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import torch
 from rollmill import nested
 from rollmill.errors import NoExperience, Stalled
 from rollmill.nested import Nested
-from rollmill.transport.ports import Lease, Receiver
+from rollmill.transport.ports import Lease
 from rollmill.types import Ticket
 
 
@@ -22,75 +23,90 @@ class Owner(NamedTuple):
     environment: int  # k within the group
 
 
+class Held(NamedTuple):
+    """An unroll that waits in the store."""
+
+    ticket: Ticket
+    lease: Lease
+
+
 class Sampled(NamedTuple):
     """What an update gets."""
 
-    tickets: list[Ticket]  # in order
+    unrolls: list[Held]  # that it consumes, in order
     batch: Any  # as the update rule wants it
     parts: list[dict[str, Nested]]  # the same as a list of tensors by field: one for the whole batch, or one per unroll
     owners: list[list[Owner]]  # of every column of every part
 
 
-class _TicketOrderedStore(ABC):
-    """Collects one unroll of every actor; the order is by ticket, never by arrival."""
+class _Store(ABC):
+    """Collects unrolls until there are enough for an update, and gives them out once."""
 
-    def __init__(self, port: Receiver, actors: int, device: str) -> None:
-        self.actors = actors
-        self._port = port
+    def __init__(self, unrolls: int, device: str) -> None:
+        self._wanted = unrolls
         self._device = device
-        self._held: dict[Ticket, Lease] = {}
+        self._held: dict[tuple[int, int], Held] = {}  # by actor and sequence, in the order in which they came
 
-    def may_insert(self) -> bool:
-        """There is room for another unroll of this update."""
-        return len(self._held) < self.actors
-
-    def insert(self, lease: Lease) -> None:
-        """Keep an unroll until the update."""
+    def insert(self, lease: Lease) -> Ticket:
+        """Keep an unroll until its update."""
         ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
-        if ticket in self._held:
+        if ticket[:2] in self._held:
             raise Stalled(f"unroll {ticket} came twice")
-        self._held[ticket] = lease
+        self._held[ticket[:2]] = Held(ticket, lease)
+        return ticket
 
     def may_sample(self) -> bool:
-        """Every actor's unroll is there."""
-        return len(self._held) == self.actors
+        """There is enough for an update."""
+        return len(self._held) >= self._wanted
 
-    def missing(self) -> list[int]:
-        """The actors whose unroll has not come."""
-        return sorted(set(range(self.actors)) - {ticket.actor for ticket in self._held})
+    def held(self) -> dict[int, list[dict[str, Nested]]]:
+        """The unrolls that wait here, by actor, in the order of their sequence numbers."""
+        found: dict[int, list[dict[str, Nested]]] = {}
+        for actor, _ in self._held:  # those of one actor come in order
+            found[actor] = [held.lease.arrays for held in self._held.values() if held.ticket.actor == actor]
+        return found
 
-    def held(self) -> dict[int, dict[str, Nested]]:
-        """The unrolls that wait here, by actor."""
-        return {ticket.actor: lease.arrays for ticket, lease in self._held.items()}
+    def sample(self, version: int) -> Sampled:
+        """The batch, copied out of the slots, without the columns of broken environments; `consume` when it is used.
 
-    def sample(self) -> Sampled:
-        """The batch, copied out of the slots, without the columns of broken environments; `clear` when it is used."""
-        tickets = sorted(self._held)
-        held = [self._held[ticket].arrays for ticket in tickets]
+        `version` is that of the weights which it will change.
+        """
+        chosen = self._choose()
+        unrolls = [held.lease.arrays for held in chosen]
         owners = [
-            [Owner(ticket, int(k)) for k in np.flatnonzero(~unroll["broken"])]
-            for ticket, unroll in zip(tickets, held, strict=True)
+            [Owner(held.ticket, int(k)) for k in np.flatnonzero(~unroll["broken"])]
+            for held, unroll in zip(chosen, unrolls, strict=True)
         ]
         if not any(owners):
-            raise NoExperience(f"update {tickets[0].sequence + 1}: every environment failed; nothing to learn from")
-        return self._assemble(tickets, [_without_broken(unroll) for unroll in held], owners)
+            raise NoExperience(f"update {version + 1}: every environment failed; nothing to learn from")
+        batch, parts, of_parts = self._assemble([_without_broken(unroll) for unroll in unrolls], owners, version)
+        return Sampled(chosen, batch, parts, of_parts)
 
-    def clear(self) -> None:
-        """Give the slots back: their unrolls are consumed."""
-        for ticket in sorted(self._held):
-            self._port.release(self._held.pop(ticket))
+    def consume(self, sampled: Sampled) -> None:
+        """Forget the unrolls of an update; who has their leases gives the slots back."""
+        for held in sampled.unrolls:
+            del self._held[held.ticket[:2]]
+
+    def _choose(self) -> list[Held]:
+        """The unrolls of the next update, in order: by ticket, never by arrival."""
+        return sorted(self._held.values(), key=lambda held: held.ticket)[: self._wanted]
 
     @abstractmethod
-    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
-        """Copy the unrolls into a batch."""
+    def _assemble(
+        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
+    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
+        """Copy the unrolls into a batch: as the rule wants it, in parts, and whose the columns are."""
 
 
-class RolloutStore(_TicketOrderedStore):
-    """Joins the unrolls along the batch axis to tensors [T, B, …]."""
+class RolloutStore(_Store):
+    """Joins the unrolls along the batch axis to tensors [T, B, …]; `lag` [B] says how many updates old each is."""
 
-    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
-        batch = self._join(unrolls, owners)
-        return Sampled(tickets, batch, [batch], [[owner for unroll in owners for owner in unroll]])
+    def _assemble(
+        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
+    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
+        batch, columns = self._join(unrolls, owners), [owner for unroll in owners for owner in unroll]
+        batch["lag"] = torch.tensor([version - owner.ticket.version for owner in columns])
+        return batch, [batch], [columns]
 
     def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
@@ -119,12 +135,21 @@ class RolloutStore(_TicketOrderedStore):
         return torch.from_numpy(joined).to(self._device)
 
 
-class EpisodeStore(_TicketOrderedStore):
+class ArrivalStore(RolloutStore):
+    """The same for unrolls in the order in which they came."""
+
+    def _choose(self) -> list[Held]:
+        return list(itertools.islice(self._held.values(), self._wanted))
+
+
+class EpisodeStore(_Store):
     """Gives a list of unrolls of whole episodes, each cut to the steps really made, because their lengths differ."""
 
-    def _assemble(self, tickets: list[Ticket], unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> Sampled:
+    def _assemble(
+        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
+    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
         batch = [self._cut(unroll) for unroll, whose in zip(unrolls, owners, strict=True) if whose]
-        return Sampled(tickets, batch, batch, [whose for whose in owners if whose])
+        return batch, batch, [whose for whose in owners if whose]
 
     def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
         length = int(unroll["length"])
@@ -159,4 +184,9 @@ BATCH_AXIS = {
     **dict.fromkeys(("state", "last_state"), 0),
 }
 
-STORES: dict[str, type[RolloutStore] | type[EpisodeStore]] = {"rollout": RolloutStore, "episodes": EpisodeStore}
+Store = RolloutStore | EpisodeStore
+STORES: dict[str, type[RolloutStore] | type[EpisodeStore]] = {
+    "rollout": RolloutStore,
+    "arrivals": ArrivalStore,
+    "episodes": EpisodeStore,
+}

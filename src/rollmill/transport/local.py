@@ -84,7 +84,7 @@ class LocalCell:
     def __init__(self, spec: Nested, depth: int) -> None:
         self._kept = [nested.map_leaves(lambda leaf: leaf.zeros(), spec) for _ in range(depth)]
         self._versions = [-1] * depth
-        self.version = -1
+        self.version, self.depth = -1, depth
         self.counters = PortCounters()
 
     def write(self, version: int, values: Nested) -> None:

@@ -88,6 +88,7 @@ class CellReader(Protocol):
     """A reading end of a cell."""
 
     counters: PortCounters
+    depth: int  # versions kept
 
     @property
     def version(self) -> int:

@@ -242,6 +242,7 @@ class SharedCell:
         words = np.ndarray((1 + 2 * plan.depth,), np.int64, buffer=memory)
         self._newest, self._versions, self._locks = words[:1], words[1 : 1 + plan.depth], words[1 + plan.depth :]
         self._kept = [layout.views(memory, header + place * layout.nbytes) for place in range(plan.depth)]
+        self.depth = plan.depth
         self.counters = PortCounters()
 
     @property

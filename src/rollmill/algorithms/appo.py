@@ -1,0 +1,345 @@
+"""Asynchronous PPO (Petrenko et al. 2020) with V-trace (Espeholt et al. 2018), feed-forward and recurrent.
+
+It is PPO on unrolls that older policies made, and differs from `ppo.py` in this:
+
+- with mu the policy that made an unroll, the ratio r = pi(a|s) / mu(a|s) of the loss spans the whole lag;
+- advantages and value targets are V-trace's, from the values of the network as it is now: one forward over the T+1
+  rows of whole unrolls gives pi, V and the true last bootstrap, and a minibatch is made of whole unrolls;
+- unrolls that lag by more than `max_lag` updates are left out;
+- the learning rate may follow the KL divergence, and values may be learnt in units of the returns' deviation.
+
+Shapes: T time, B columns (environments of the update's unrolls).
+
+Deviations from the papers: time limits bootstrap from the true successor; the importance weight of the policy gradient
+is the ratio of the loss alone, and lambda is such that without lag all of it is PPO (see `returns.vtrace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+
+from rollmill import nested
+from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.ppo import (
+    PPOConfig,
+    Samples,
+    Terms,
+    _flat,
+    _kl,
+    _pick,
+    fixed_unrolls,
+    ppo_loss,
+    summarise,
+)
+from rollmill.algorithms.recipe import Optimizer, Recipe, Update, UpdateContext
+from rollmill.algorithms.returns import explained_variance, successor_values, vtrace
+from rollmill.errors import Refused
+from rollmill.models.network import Network, build_network
+from rollmill.nested import Nested
+from rollmill.types import Flow, StoreSpec, TopologySpec
+
+RATE_FACTOR = 1.5  # by which an adaptive learning rate moves, at most once per update
+RATE_BOUNDS = (1e-6, 1e-2)  # within which it moves
+KL_SAMPLES = 256  # that the policy's move is measured on; thresholds a factor of 4 apart need no more
+
+
+class APPOConfig(PPOConfig):
+    """Settings of PPO, and what asynchrony adds; the defaults suit short unrolls and one pass."""
+
+    name: Literal["appo"] = "appo"  # type: ignore[assignment]  # the tag by which the section is read
+    unroll: int = Field(default=32, ge=1, description="T: agent decisions per environment and unroll")
+    unrolls: int = Field(default=1, ge=1, description="unrolls per update, in the order in which they arrive")
+    in_flight: int = Field(default=2, ge=1, description="unrolls that an actor may owe at once")
+    target_lag: float | None = Field(
+        default=None,
+        gt=0,
+        description="mean lag in updates, above which fewer unrolls are in flight; null: as it comes",
+    )
+    max_lag: int = Field(default=20, ge=0, description="updates; older unrolls are left out")
+    epochs: int = Field(default=1, ge=1, description="passes over each batch")
+    minibatch: int = Field(default=256, ge=1, description="samples per gradient step, in whole unrolls")
+    adaptive_kl: float | None = Field(
+        default=None, gt=0, description="KL after an update that the learning rate aims at; null: the rate is fixed"
+    )
+    vtrace: bool = Field(default=True, description="correct returns for lag; false: as if the unrolls were fresh")
+    rho_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs a step's own error")
+    c_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs the errors after it")
+    normalise_returns: bool = Field(default=False, description="learn values in units of the returns' deviation")
+
+    def flow(self, groups: int) -> Flow:
+        """Nobody waits: every actor owes up to `in_flight` unrolls, and `unrolls` of any make an update."""
+        return Flow(self.unrolls, self.in_flight, self.target_lag)
+
+    def check_batch(self, columns: int, is_recurrent: bool) -> None:
+        """Minibatches must cut the batch of `columns` along whole unrolls and without rest."""
+        if self.minibatch % self.unroll or columns % (self.minibatch // self.unroll):
+            raise Refused(
+                f"algorithm.minibatch={self.minibatch} doesn't cut the batch along whole unrolls of {self.unroll}; "
+                f"choose {self.unroll} times a divisor of {columns}, the environments of an update's unrolls"
+            )
+        super().check_batch(columns, is_recurrent)
+
+    @model_validator(mode="after")
+    def _refuse_two_schedules(self) -> Self:
+        if self.adaptive_kl is not None and self.anneal_learning_rate:
+            raise ValueError(
+                f"algorithm.adaptive_kl={self.adaptive_kl} and algorithm.anneal_learning_rate=true both move the "
+                "learning rate; remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_unread_bounds(self) -> Self:
+        if not self.vtrace and (self.rho_bar, self.c_bar) != (1.0, 1.0):
+            raise ValueError("algorithm.rho_bar and algorithm.c_bar are not read while algorithm.vtrace=false")
+        return self
+
+
+class Columns(NamedTuple):
+    """Whole unrolls side by side: what one gradient step sees."""
+
+    obs: Nested  # [(T+1) B, …], all rows in a row
+    state: Nested  # [B, …], before the first step
+    reset: torch.Tensor  # [T+1, B]
+    action: torch.Tensor  # [T, B, …], like all that follow
+    log_prob: torch.Tensor  # of the behaviour, as is `value`
+    value: torch.Tensor
+    reward: torch.Tensor
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    valid: torch.Tensor
+    final_row: torch.Tensor  # where an episode ended: the row of its true last observation in the batch's `final_obs`
+
+
+class Evaluated(NamedTuple):
+    """What the network says about columns, for ppo_loss; [T, B], or without invalid steps [N]."""
+
+    log_prob: torch.Tensor
+    entropy: torch.Tensor
+    value: torch.Tensor
+    old: Samples
+    returns: torch.Tensor  # value targets in their own units, as are `predicted`
+    predicted: torch.Tensor
+
+
+class APPOUpdate:
+    """Epochs of minibatch steps on whole unrolls of any age."""
+
+    def __init__(self, network: Network, optimizer: Optimizer, config: APPOConfig) -> None:
+        self._network = network
+        self._optimizer = optimizer
+        self._config = config
+        self._rate = config.learning_rate  # moves when it is adaptive
+
+    def state(self) -> dict[str, float]:
+        """What the updates so far have left behind, beside weights and optimiser."""
+        return {"learning_rate": self._rate}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Take back what `state` gave."""
+        self._rate = state["learning_rate"]
+
+    def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
+        """Leave out what is too old, then take epochs × minibatches steps; the batch is [T, B, …]."""
+        config, network = self._config, self._network
+        remaining = 1.0 - context.progress
+        rate = self._rate * (remaining if config.anneal_learning_rate else 1.0)
+        clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
+        self._optimizer.set_rate(rate)
+
+        whole = self._fresh(batch)
+        seen = {**_lags(batch, whole), "learning_rate": rate}
+        if not whole.valid.any():
+            return Update({**seen, "gradient_steps": 0.0})
+        terms: list[Terms] = []
+        norms: list[torch.Tensor] = []
+        first_pass: list[tuple[torch.Tensor, torch.Tensor]] = []  # each sample's value target and prediction, once
+        network.train()
+        for epoch in range(config.epochs):
+            for part in self._minibatches(whole, context.rng):
+                found = self.evaluate(part, batch)
+                loss, parts = ppo_loss(found.log_prob, found.entropy, found.value, found.old, config, clip)
+                norms.append(self._optimizer.step(loss))
+                terms.append(parts)
+                if epoch == 0:
+                    first_pass.append((found.returns, found.predicted))
+            if config.target_kl is not None and _kl(terms[-1].log_ratio) > config.target_kl:
+                break
+        if config.adaptive_kl is not None:
+            seen["kl_after"] = moved = self._moved(part)
+            self._rate = adapted_rate(self._rate, moved, config.adaptive_kl)
+        # Statistics move only now: all steps of the update see the same normalised observations and returns.
+        steps, columns = whole.reset.shape
+        network.observe(nested.map_leaves(lambda leaf: leaf[: (steps - 1) * columns].unsqueeze(0), whole.obs))
+        returns, predicted = (torch.cat([x.flatten() for x in column]) for column in zip(*first_pass, strict=True))
+        if config.normalise_returns:
+            _statistics(network).update(returns.unsqueeze(0))
+
+        return Update(
+            {
+                **summarise(terms, clip),
+                **_importance(terms, config.rho_bar),
+                "grad_norm": float(torch.stack(norms).mean()),
+                "explained_variance": explained_variance(predicted.cpu().numpy(), returns.cpu().numpy()),
+                "gradient_steps": float(len(norms)),
+                **seen,
+            },
+            torch.stack(norms),
+        )
+
+    def evaluate(self, part: Columns, batch: dict[str, Any]) -> Evaluated:
+        """One forward over all T+1 rows, and what the loss compares its outputs with."""
+        config, network = self._config, self._network
+        output = network(_unflat(part.obs, part.reset.shape), part.state, part.reset)
+        log_prob, entropy = network.distribution.log_prob_and_entropy(output.params[:-1], part.action)
+        advantage, returns, predicted = self._targets(part, batch, log_prob.detach(), output.value.detach())
+        goal = _statistics(network)(returns) if config.normalise_returns else returns
+
+        keep = ... if part.valid.all() else part.valid  # who sat a step out has nothing to say about it
+        advantage = advantage[keep]
+        if config.normalise_advantage:
+            deviation, mean = torch.std_mean(advantage)
+            advantage = (advantage - mean) / (deviation + 1e-8)
+        old = Samples(part.log_prob[keep], part.value[keep], advantage, goal[keep])
+        value = output.value[:-1]
+        return Evaluated(log_prob[keep], entropy[keep], value[keep], old, returns[keep], predicted[keep])
+
+    @torch.no_grad()
+    def _targets(
+        self, part: Columns, batch: dict[str, Any], log_prob: torch.Tensor, value: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Advantages, value targets and the values [T, B] they came from, in units of the rewards."""
+        config, network = self._config, self._network
+        final = value[:0, 0]
+        if part.truncated.any():
+            rows = part.final_row[part.truncated]
+            obs = nested.map_leaves(lambda leaf: leaf[rows].unsqueeze(0), batch["final_obs"])
+            state = nested.index(batch["final_state"], rows)
+            final = network(obs, state, torch.zeros_like(rows, dtype=torch.bool).unsqueeze(0)).value[0]
+        if config.normalise_returns:
+            value, final = (_statistics(network).undo(field) for field in (value, final))
+
+        log_ratio = log_prob - part.log_prob if config.vtrace else torch.zeros_like(log_prob)
+        log_ratio = log_ratio.masked_fill(~part.valid, -torch.inf)
+        reward, terminated, truncated, ratios, values, final_value = (
+            field.cpu().numpy() for field in (part.reward, part.terminated, part.truncated, log_ratio, value, final)
+        )
+        following = successor_values(values[:-1], values[-1], truncated, final_value)
+        returns, advantage = vtrace(
+            reward,
+            values[:-1],
+            following,
+            terminated,
+            truncated,
+            ratios,
+            config.gamma,
+            config.gae_lambda,
+            config.rho_bar,
+            config.c_bar,
+        )
+        advantages, targets = (torch.from_numpy(array).to(value.device) for array in (advantage, returns))
+        return advantages, targets, value[:-1]
+
+    def _fresh(self, batch: dict[str, Any]) -> Columns:
+        """All that the epochs learn from: the columns that don't lag too much."""
+        ended = batch["terminated"] | batch["truncated"]
+        whole = Columns(
+            obs=nested.map_leaves(_flat, batch["obs"]),
+            final_row=(ended.flatten().cumsum(0) - 1).view_as(ended),
+            **{field: batch[field] for field in Columns._fields if field not in ("obs", "final_row")},
+        )
+        fresh = (batch["lag"] <= self._config.max_lag) & batch["valid"].any(0)
+        if not fresh.all():
+            whole = _chosen(whole, fresh.nonzero().flatten())
+        return whole._replace(obs=self._network.arrange(whole.obs))
+
+    def _minibatches(self, whole: Columns, rng: np.random.Generator) -> Iterator[Columns]:
+        """One epoch of whole unrolls in shuffled order; nothing is copied where one minibatch holds them all."""
+        steps, columns = whole.action.shape[:2]
+        count = max(steps * columns // self._config.minibatch, 1)
+        if count == 1:
+            yield whole
+            return
+        order = torch.from_numpy(rng.permutation(columns)).to(whole.action.device)
+        for columns_of_one in order.tensor_split(count):
+            yield _chosen(whole, columns_of_one)
+
+    @torch.no_grad()
+    def _moved(self, part: Columns) -> float:
+        """How far the policy is by now from those that made the unrolls of the last minibatch, on some of them."""
+        steps, columns = part.action.shape[:2]
+        some = torch.arange(min(columns, max(KL_SAMPLES // steps, 1)), device=part.action.device)
+        few = _chosen(part, some)
+        params = self._network(_unflat(few.obs, few.reset.shape), few.state, few.reset).params[:-1]
+        log_ratio = self._network.distribution.log_prob(params, few.action) - few.log_prob
+        return _kl(log_ratio[few.valid])
+
+
+def adapted_rate(rate: float, kl: float, target: float) -> float:
+    """A higher learning rate where the policy moved less than half as far as it should, a lower one beyond twice."""
+    if kl > 2 * target:
+        rate /= RATE_FACTOR
+    elif kl < target / 2:
+        rate *= RATE_FACTOR
+    return min(max(rate, RATE_BOUNDS[0]), RATE_BOUNDS[1])
+
+
+def _lags(batch: dict[str, Any], fresh: Columns) -> dict[str, float]:
+    """The age of the unrolls in updates, and the share of steps that were left out."""
+    lag = batch["lag"]
+    return {
+        "lag/min": float(lag.min()),
+        "lag/mean": float(lag.double().mean()),
+        "lag/max": float(lag.max()),
+        "masked_fraction": 1.0 - float(fresh.valid.sum()) / batch["valid"].numel(),
+    }
+
+
+def _importance(terms: list[Terms], rho_bar: float) -> dict[str, float]:
+    """How much of the unrolls V-trace still believes: 1 and 0 when they are fresh."""
+    ratio = torch.cat([part.log_ratio.flatten() for part in terms]).exp()
+    return {
+        "rho_mean": float(ratio.clamp(max=rho_bar).mean()),
+        "rho_clipped_fraction": float((ratio > rho_bar).float().mean()),
+    }
+
+
+def _statistics(network: Network) -> Any:
+    """The running statistics of the returns, which the recipe's network has."""
+    assert network.return_statistics is not None
+    return network.return_statistics
+
+
+def _unflat(obs: Nested, shape: torch.Size) -> Nested:
+    """[(T+1) B, …] → [T+1, B, …]."""
+    return nested.map_leaves(lambda leaf: leaf.unflatten(0, shape), obs)
+
+
+def _chosen(whole: Columns, columns: torch.Tensor) -> Columns:
+    """Some of the columns, copied."""
+    rows, width = whole.reset.shape
+    order = (torch.arange(rows, device=columns.device).unsqueeze(1) * width + columns).flatten()
+    return Columns(
+        nested.map_leaves(lambda leaf: _pick(leaf, order), whole.obs),
+        nested.map_leaves(lambda leaf: leaf.index_select(0, columns), whole.state),
+        *(field.index_select(1, columns) for field in whole[2:]),
+    )
+
+
+RECIPE = Recipe(
+    name="appo",
+    summary="asynchronous PPO with V-trace on unrolls of any age, feed-forward and recurrent",
+    config=APPOConfig,
+    network=partial(build_network, with_return_statistics=True),
+    policy=StochasticPolicy,
+    assembler=fixed_unrolls,
+    store=StoreSpec("arrivals"),
+    update=APPOUpdate,
+    topology=TopologySpec("async"),
+)

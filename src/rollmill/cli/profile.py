@@ -1,0 +1,43 @@
+"""`rollmill profile`: where the time of a training goes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rollmill.cli.fragments import Fragments, laid_over
+from rollmill.errors import exit_code_of
+
+
+def profile(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Win over the file, e.g. runtime.workers=2.")
+    ] = None,
+    fragments: Fragments = None,
+    seconds: Annotated[float, typer.Option(metavar="S", help="How long to train.")] = 20.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to; profiles/<config>-<time> unless told.", show_default=False),
+    ] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="Also a flame graph with native code, by py-spy where it is installed.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print profile.json instead of a table.")] = False,
+) -> None:
+    """Train for some seconds and show where the time goes, as a table and a flame graph.
+
+    Interrupted, it shows what was seen so far.
+    """
+    from rollmill.profiling.profile import profile as observe
+
+    profiled = observe(config, laid_over(fragments, overrides), seconds, out, native)
+    if as_json:
+        typer.echo(json.dumps(profiled.record, indent=2))
+    else:
+        typer.echo("\n".join([*profiled.lines, "", f"flame graph: {profiled.folder / 'flame.svg'}"]))
+    if profiled.signal:
+        raise typer.Exit(exit_code_of(profiled.signal))

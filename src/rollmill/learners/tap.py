@@ -1,0 +1,29 @@
+"""Where consumed unrolls can be tapped before their slots are used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rollmill.nested import Nested
+from rollmill.observe.events import Progress
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A whole unroll in its slot, as the learner has consumed it."""
+
+    actor: int
+    sequence: int
+    version: int  # of the weights that made it
+    update: int  # that consumed it
+    arrays: Mapping[str, Nested]  # types.unroll_spec; views of the slot, valid until release()
+    release: Callable[[], None]  # gives the slot back; once, from any thread
+
+
+class Tap(Protocol):
+    """Takes consumed unrolls off the learner's hands."""
+
+    def offer(self, trajectory: Trajectory, progress: Progress) -> bool:
+        """Take the slot over; False: not wanted, or no spare slot. Returns at once."""

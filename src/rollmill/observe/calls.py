@@ -1,0 +1,104 @@
+"""From events to the hooks that they belong to."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollmill.observe.events import (
+    Checkpointed,
+    ComponentFailed,
+    EpisodesEnded,
+    Event,
+    Opened,
+    RunStarted,
+    Stopped,
+    Updated,
+    WorkerReplaced,
+)
+from rollmill.observe.hooks import EndedEpisode, Hooks, Unroll, WorkerFailure
+
+
+class HookFailed(Exception):
+    """A hook raised; the message says which, what and where."""
+
+
+class HookRefused(HookFailed, OSError):
+    """A hook met the system's refusal, a full disk for instance, which may pass."""
+
+
+@dataclass(frozen=True)
+class UnrollSeen(Event):
+    """An unroll as a hook sees it."""
+
+    unroll: Unroll
+
+
+_HOOKS: dict[type[Event], str] = {
+    Opened: "on_init",
+    RunStarted: "on_start",
+    Updated: "on_training_step",
+    EpisodesEnded: "on_episode",
+    Checkpointed: "on_checkpoint",
+    ComponentFailed: "on_worker_failure",
+    WorkerReplaced: "on_worker_failure",
+    Stopped: "on_stop",
+}
+
+
+def kinds_wanted(hooks: Hooks) -> frozenset[type[Event]]:
+    """The events whose hook is overridden: the others need not be handed over at all."""
+    return frozenset(kind for kind, name in _HOOKS.items() if _is_overridden(hooks, name))
+
+
+def wants_trajectories(hooks: Hooks) -> bool:
+    """Whether `on_trajectory` is overridden."""
+    return _is_overridden(hooks, "on_trajectory")
+
+
+def call(hooks: Hooks, event: Event) -> None:
+    """Call the hook for an event; whatever it raises becomes a `HookFailed` of one line."""
+    try:
+        _call(hooks, event)
+    except Exception as error:
+        kind = HookRefused if isinstance(error, OSError) else HookFailed
+        raise kind(_described(hooks, event, error)) from error
+
+
+def _call(hooks: Hooks, event: Event) -> None:
+    progress = event.progress
+    match event:
+        case UnrollSeen():
+            hooks.on_trajectory(progress, event.unroll)
+        case Updated():
+            hooks.on_training_step(progress, event.version, event.metrics)
+        case EpisodesEnded():
+            for ended in zip(event.returns, event.lengths, event.truncated, strict=True):
+                hooks.on_episode(progress, EndedEpisode(*ended))
+        case Checkpointed():
+            hooks.on_checkpoint(progress, Path(event.path))
+        case WorkerReplaced():
+            hooks.on_worker_failure(progress, WorkerFailure(event.place, event.reason, event.traceback, True))
+        case ComponentFailed():
+            failure = WorkerFailure(event.component, event.message, event.traceback, False)
+            hooks.on_worker_failure(progress, failure)
+        case Opened():
+            hooks.on_init(progress, Path(event.run))
+        case RunStarted():
+            hooks.on_start(progress, event.title, event.plan)
+        case Stopped():
+            hooks.on_stop(progress, event.status, event.summary)
+
+
+def _described(hooks: Hooks, event: Event, error: Exception) -> str:
+    """Which hook, what it raised, and the line of the user's own code."""
+    hook = "on_trajectory" if isinstance(event, UnrollSeen) else _HOOKS[type(event)]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename != __file__] or list(frames)
+    where = f"{Path(own[0].filename).name}, line {own[0].lineno}"
+    return f"{type(hooks).__name__}.{hook}: {type(error).__name__}: {' '.join(str(error).split())} ({where})"
+
+
+def _is_overridden(hooks: Hooks, name: str) -> bool:
+    return name in vars(hooks) or getattr(type(hooks), name) is not getattr(Hooks, name)

@@ -1,0 +1,113 @@
+"""Users' observers: from a config or an object to what the dispatcher delivers to."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from rollmill.errors import Refused
+from rollmill.loading import load_object
+from rollmill.observe.calls import UnrollSeen, call, kinds_wanted, wants_trajectories
+from rollmill.observe.config import ObserverConfig
+from rollmill.observe.events import Event
+from rollmill.observe.hooks import Hooks
+from rollmill.observe.loans import UnrollLent
+from rollmill.observe.observer import Observer, Overflow
+from rollmill.observe.terms import Terms
+
+OVERFLOWS = ("block", "drop", "thin")
+STANDARD = ("jsonl", "csv", "episodes", "logs", "summary", "tensorboard", "curve", "watch", "evaluate", "console")
+HOLD_SHARE = 0.02  # of the wall time that a "block" observer may hold up the run, unless it is told otherwise
+
+
+class Guest(Observer, Protocol):
+    """A user's observer in a run: it says which events it wants, and on which terms."""
+
+    terms: Terms
+    kinds: frozenset[type[Event]]
+    trajectories_after: float | None  # fraction of the training from which on it gets unrolls; None: never
+
+    def abandon(self) -> None:
+        """It is still busy though the run is over; from another thread than `receive`."""
+
+
+class ThreadGuest:
+    """Hooks that are called in this process."""
+
+    def __init__(self, hooks: Hooks, name: str, overflow: Overflow, terms: Terms) -> None:
+        self.name, self.overflow, self.terms = name, overflow, terms
+        self.kinds = kinds_wanted(hooks)
+        self.trajectories_after = hooks.trajectories_after if wants_trajectories(hooks) else None
+        self._hooks = hooks
+
+    def receive(self, event: Event) -> None:
+        """Call the hook that the event is for."""
+        call(self._hooks, UnrollSeen(event.progress, event.unroll) if isinstance(event, UnrollLent) else event)
+
+    def close(self) -> None:
+        """Nothing: `on_stop` was the last."""
+
+    def abandon(self) -> None:
+        """Nothing: its thread ends with the process."""
+
+
+def make_guests(configs: Sequence[ObserverConfig], hooks: Sequence[Hooks] = ()) -> list[Guest]:
+    """The observers of a config, then those passed from Python; whatever can't be one is refused."""
+    guests: list[Guest] = []
+    for number, config in enumerate(configs):
+        key = f"observe.observers[{number}]"
+        made = load_hooks(config, key)
+        guests.append(_guest(made, config, key, {guest.name for guest in guests}))
+    for number, passed in enumerate(hooks):
+        if not isinstance(passed, Hooks):
+            kind = "the class itself; make one of it" if inspect.isclass(passed) else f"a {type(passed).__name__}"
+            raise Refused(f"observers[{number}]={passed!r} is no rollmill.Hooks but {kind}")
+        guests.append(_guest(passed, None, f"observers[{number}]", {guest.name for guest in guests}))
+    return guests
+
+
+def load_hooks(config: ObserverConfig, key: str) -> Hooks:
+    """An instance of the class that the config names; refusals name the config's `key`."""
+    found = load_object(config.path, f"{key}.path")
+    where = f"{key}.path={config.path}"
+    if not (inspect.isclass(found) and issubclass(found, Hooks)):
+        raise Refused(f"{where}: {found!r} is no class derived from rollmill.Hooks; derive it, or name another")
+    try:
+        inspect.signature(found).bind(**config.args)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(found).parameters) or "none"
+        raise Refused(f"{key}.args={config.args}: {error}; arguments of {found.__name__}: {takes}") from None
+    try:
+        return found(**config.args)
+    except Exception as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise Refused(f"{key}.args={config.args}: {found.__name__} can't be made: {said}; mend them") from error
+
+
+def _guest(hooks: Hooks, config: ObserverConfig | None, key: str, taken: Collection[str]) -> Guest:
+    own = type(hooks).__name__
+    overflow: Any = (config and config.overflow) or hooks.overflow
+    capacity = (config and config.capacity) or hooks.capacity
+    if overflow not in OVERFLOWS:
+        raise Refused(f"{key}: {own}.overflow={overflow!r} is unknown; known: {', '.join(OVERFLOWS)}")
+    if not isinstance(capacity, int) or capacity < 1:
+        raise Refused(f"{key}: {own}.capacity={capacity!r} must be a whole number ≥ 1")
+    if not isinstance(hooks.trajectories_after, int | float) or not 0 <= hooks.trajectories_after <= 1:
+        raise Refused(f"{key}: {own}.trajectories_after={hooks.trajectories_after!r} must be a number from 0 to 1")
+    share = HOLD_SHARE if config is None else config.hold_share
+    terms = Terms(capacity, share=share if share < 1 else math.inf)
+    name = _unused((config and config.name) or own, taken)
+    if config is not None and config.where == "process":
+        from rollmill.observe.process_guest import ProcessGuest
+
+        return ProcessGuest(hooks, config, name, overflow, terms)
+    return ThreadGuest(hooks, name, overflow, terms)
+
+
+def _unused(name: str, taken: Collection[str]) -> str:
+    number, unused = 2, name
+    while unused in taken or unused in STANDARD:
+        unused, number = f"{name}-{number}", number + 1
+    return unused

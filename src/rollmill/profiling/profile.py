@@ -1,0 +1,161 @@
+"""What `rollmill profile` does: a training under observation, for so many seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollmill.errors import Refused, RollmillError
+from rollmill.experiment import Experiment
+from rollmill.observe.events import Progress, Updated
+from rollmill.profiling.flame import write_flame_graph
+from rollmill.profiling.native import NativeSampler
+from rollmill.profiling.stacks import folded, read_samples
+from rollmill.profiling.table import lines_of, processes_of, rows_of
+from rollmill.profiling.usage import Usage, family_usage, spent
+from rollmill.runtime.process import usable_cores
+from rollmill.sampling import BEGUN, FOLDER_VARIABLE, OVER, Sampler
+from rollmill.settings import load_config
+
+# It ends when we have seen enough, and the screen is ours; all else is as in any training.
+CHANGES = (
+    "train.steps=1000000000000",
+    "observe.console=none",
+    "observe.baseline_episodes=0",
+    "observe.final_episodes=0",
+)
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A profile that was made."""
+
+    folder: Path
+    record: dict[str, Any]
+    lines: list[str]
+    signal: int  # that cut it short; 0 if none did
+
+
+@dataclass
+class _Window:
+    """The part of a training that is looked at: from its first update on."""
+
+    begun: Progress
+    ended: Progress
+    before: dict[int, Usage]
+    after: dict[int, Usage]
+    clocks: dict[str, float]  # seconds by the components' own account
+
+
+def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | None, is_native: bool) -> Profiled:
+    """Train for so many seconds and write table, stacks and flame graph below `out`."""
+    if seconds <= 0:
+        raise Refused(f"--seconds {seconds:g}: a profile takes time: give more than 0")
+    changed = {change.partition("=")[0] for change in CHANGES}
+    kept = [override for override in overrides if override.partition("=")[0] not in changed]
+    loaded = load_config(config, [*kept, *CHANGES])
+    folder = _make_folder(config, out)
+    with _scratch(folder) as scratch:
+        experiment = Experiment(loaded, scratch / "run")
+        native = NativeSampler(folder, seconds) if is_native else None
+        window = _watch(experiment, seconds, scratch / "stacks", native)
+        samples = read_samples(scratch / "stacks")
+    elapsed = max(window.ended.seconds - window.begun.seconds, 1e-9)
+    title = f"{loaded.config.algorithm.name} on {loaded.config.env.id}"
+    record = {
+        "title": title,
+        "config": str(config),
+        "overrides": list(overrides),
+        "seconds": elapsed,
+        "cores": len(usable_cores()),
+        "steps_per_second": (window.ended.env_steps - window.begun.env_steps) / elapsed,
+        "updates": window.ended.updates - window.begun.updates,
+        "overhead": sum(sampled.overhead for sampled in samples) / elapsed,
+        "clocks": {name: value / elapsed for name, value in window.clocks.items()},
+        "activities": rows_of(samples),
+        "processes": processes_of(samples, spent(window.before, window.after), elapsed),
+    }
+    lines = lines_of(record)
+    stacks = [stack for sampled in samples for stack in sampled.stacks]
+    (folder / "stacks.txt").write_text(folded(stacks), encoding="utf-8")
+    (folder / "profile.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (folder / "profile.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_flame_graph(folder / "flame.svg", stacks, f"{title}, {elapsed:.1f} s")
+    if native is not None:
+        lines = [*lines, native.finish(title)]
+    return Profiled(folder, record, lines, experiment.signal)
+
+
+def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeSampler | None) -> _Window:
+    """Train, and look from the first update on."""
+    stacks.mkdir()
+    sampler = Sampler("main", stacks)
+    window: _Window | None = None
+    with _told(stacks):
+        for event in experiment.run():
+            if not isinstance(event, Updated) or experiment.signal:
+                continue
+            if window is None:
+                window = _Window(event.progress, event.progress, family_usage(os.getpid()), {}, {})
+                (stacks / BEGUN).touch()
+                sampler.start()
+                if native is not None:
+                    native.start()
+            elif not window.after:
+                passed = event.progress.seconds - window.ended.seconds
+                for name, share in event.metrics.items():
+                    if name.startswith("time/"):
+                        name = name.removeprefix("time/")
+                        window.clocks[name] = window.clocks.get(name, 0.0) + share * passed
+                window.ended = event.progress
+                if event.progress.seconds - window.begun.seconds >= seconds:
+                    window.after = family_usage(os.getpid())
+                    (stacks / OVER).touch()
+                    sampler.stop()
+                    experiment.stop()
+    if window is None or window.ended is window.begun:
+        raise RollmillError("the training ended before its second update, so there is nothing to look at")
+    if not window.after:  # interrupted
+        sampler.stop()
+        window.after = family_usage(os.getpid())
+    return window
+
+
+@contextmanager
+def _told(stacks: Path) -> Iterator[None]:
+    """Have the workers that are started meanwhile sample themselves."""
+    os.environ[FOLDER_VARIABLE] = str(stacks)
+    try:
+        yield
+    finally:
+        del os.environ[FOLDER_VARIABLE]
+
+
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """A place for the run itself, which nobody wants to keep; a profile that came to nothing leaves no folder."""
+    with tempfile.TemporaryDirectory(prefix="rollmill-profile-", ignore_cleanup_errors=True) as scratch:
+        try:
+            yield Path(scratch)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _make_folder(config: Path, out: Path | None) -> Path:
+    folder = out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"--out {folder} exists; name a folder that doesn't")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"--out {folder} can't be made: {error.strerror}; name another folder") from None
+    return folder

@@ -1,0 +1,172 @@
+"""The two places where a run and its flight log meet: the tickets that are given out, and what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rollmill.errors import RollmillError
+from rollmill.learners.flight import checksums, learned_checksum
+from rollmill.learners.flight_records import FIELDS, Consumed
+from rollmill.models.weights import parameters_sha256
+from rollmill.nested import Nested
+from rollmill.retrace.script import Script
+from rollmill.transport.ports import Sender
+from rollmill.types import Array, Metrics, Ticket
+
+
+class Diverged(RollmillError):
+    """The run took another way here than its flight log says."""
+
+    def __init__(self, update: int, field: str, why: str, ticket: Ticket | None = None) -> None:
+        unroll = "" if ticket is None else f"actor {ticket.actor}, unroll {ticket.sequence}, "
+        super().__init__(f"diverged at update {update}: {unroll}field {field}: {why}")
+        self.update, self.field, self.why, self.ticket = update, field, why, ticket
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For programs."""
+        actor, unroll, _ = self.ticket or (None, None, None)
+        return {"update": self.update, "actor": actor, "unroll": unroll, "field": self.field, "why": self.why}
+
+
+class Witness(Protocol):
+    """Who wants to look while it happens: everything still stands as it is when he is called."""
+
+    def begun(self) -> None:
+        """Everything is built, and nothing has happened yet."""
+
+    def about_to_update(self, update: int) -> None:
+        """The unrolls of the update are compared, and it is about to begin."""
+
+    def diverged(self, divergence: Diverged) -> None:
+        """It is about to be raised."""
+
+
+class ScriptedLedger:
+    """Gives one ticket after the other, as the script has them; the next when its unroll has come."""
+
+    def __init__(
+        self,
+        script: Script,
+        until: int,
+        ports: Sequence[Sender],
+        give_up: Callable[[int, list[int]], None],
+        witness: Witness | None,
+    ) -> None:
+        self._script, self._until, self._ports, self._give_up = script, until, ports, give_up
+        self._witness = witness
+        self._sequences = [0] * len(ports)  # of the unroll that each actor makes next
+        self._given = 0  # the update whose tickets were given last
+        self._waiting: list[Consumed] = []
+        self._impossible: Diverged | None = None  # what is wrong with the tickets of the update
+
+    def give(self, version: int) -> None:
+        """The first ticket of the next update; nothing if it was given before."""
+        update = version + 1
+        if self._given < update <= self._until:
+            self._given = update
+            self._waiting = list(self._script.unrolls(update))
+            try:
+                for unroll in self._waiting:
+                    self._check(update, unroll.ticket)
+            except Diverged as divergence:  # told in its turn: the update before is not over yet
+                self._impossible = divergence
+            else:
+                self._next()
+
+    def send(self) -> None:
+        """Nothing is ever left over, but there may be a ticket that could not be given."""
+        if self._impossible is not None:
+            with _witnessed(self._witness):
+                raise self._impossible
+
+    def arrived(self, ticket: Ticket) -> None:
+        """The next one."""
+        self._next()
+
+    def consumed(self, tickets: Sequence[Ticket]) -> None:
+        """Nothing."""
+
+    def reissue(self, actor: int, version: int) -> None:
+        """Nobody is replaced here."""
+
+    def missing(self) -> list[int]:
+        """Whom the script still waits for."""
+        return sorted({unroll.ticket.actor for unroll in self._waiting})
+
+    def _check(self, update: int, ticket: Ticket) -> None:
+        """Tickets that no learner can have given: nobody would answer them."""
+        if ticket.actor >= len(self._ports):
+            raise Diverged(update, "actor", f"there are only {len(self._ports)} actors", ticket)
+        if ticket.sequence != self._sequences[ticket.actor]:
+            raise Diverged(update, "sequence", f"its next unroll is {self._sequences[ticket.actor]}", ticket)
+        if ticket.version >= update:
+            why = f"made with version {ticket.version} of the weights, which is not there before the update"
+            raise Diverged(update, "version", why, ticket)
+        self._sequences[ticket.actor] += 1
+
+    def _next(self) -> None:
+        if not self._waiting:
+            return
+        ticket = self._waiting.pop(0).ticket
+        if rows := self._script.lost.get(ticket[:2]):
+            self._give_up(ticket.actor, rows)
+        port = self._ports[ticket.actor]
+        lease = port.reserve()
+        assert lease is not None, "the ticket before it was used"
+        lease.arrays["ticket"][:] = ticket
+        port.commit(lease)
+
+
+class Checker:
+    """Compares what happens with the script; see `flight.Flight`."""
+
+    def __init__(self, script: Script, witness: Witness | None) -> None:
+        self._script, self._witness = script, witness
+        self.hashes: list[int] = []  # updates behind which the parameters were compared
+
+    def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
+        """Compare the unrolls of an update before it learns from them."""
+        with _witnessed(self._witness):
+            for (ticket, _, arrays), logged in zip(unrolls, self._script.unrolls(update), strict=True):
+                _compare(update, ticket, arrays, logged)
+        if self._witness is not None:
+            self._witness.about_to_update(update)
+
+    def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
+        """Compare what the update reports, and the hash where there is one."""
+        with _witnessed(self._witness):
+            if update > len(self._script.updates):
+                raise Diverged(update, "attempt", "it ended the run then, and passes now")
+            if learned_checksum(metrics) != self._script.updates[update - 1].learned:
+                raise Diverged(update, "metrics", "the same unrolls in this order led to other losses")
+            if (expected := self._script.hashes.get(update)) is not None:
+                if (sha256 := parameters_sha256(dict(weights))) != expected:
+                    raise Diverged(update, "parameters_sha256", f"{sha256}, in the log {expected}")
+                self.hashes.append(update)
+
+    def note(self, kind: str, update: int, **facts: Any) -> None:
+        """What is rare is in the script already."""
+
+
+def _compare(update: int, ticket: Ticket, arrays: Mapping[str, Nested], logged: Consumed) -> None:
+    if ticket != logged.ticket:
+        why = f"unroll {logged.ticket.sequence} of actor {logged.ticket.actor} stands in its place in the log"
+        raise Diverged(update, "order", why, ticket)
+    for name, now, then in zip(FIELDS, checksums(arrays), logged.checksums, strict=True):
+        if now != then:
+            why = f"another one than in the log (made with version {ticket.version} of the weights)"
+            raise Diverged(update, name, why, ticket)
+
+
+@contextmanager
+def _witnessed(witness: Witness | None) -> Iterator[None]:
+    """Let the witness look at a divergence before it unwinds what there is to look at."""
+    try:
+        yield
+    except Diverged as divergence:
+        if witness is not None:
+            witness.diverged(divergence)
+        raise

@@ -1,0 +1,80 @@
+"""A debugger in the middle of a run that is retraced."""
+
+from __future__ import annotations
+
+from bdb import BdbQuit
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from rollmill.learners.learner import Learner
+from rollmill.models.network import Network
+from rollmill.retrace.comparison import Diverged
+from rollmill.stores.rollout import Sampled, Store
+
+if TYPE_CHECKING:
+    from rollmill.retrace.retrace import Retrace
+
+
+class LeftDebugger(Exception):
+    """The user has seen enough."""
+
+
+class Debugger:
+    """Opens Python's debugger (`breakpoint()`) before one update, and wherever the run diverges."""
+
+    def __init__(self, retrace: Retrace, stop_at: int | None, say: Callable[[str], None]) -> None:
+        self._retrace, self._stop_at, self._say = retrace, stop_at, say
+        self._store: _OpenStore | None = None
+
+    def begun(self) -> None:
+        """Remember what the learner gets from now on."""
+        learner = self._retrace.runtime.learner
+        self._store = _OpenStore(learner.store)
+        learner.store = cast(Store, self._store)
+
+    def about_to_update(self, update: int) -> None:
+        """Stop if this is the one."""
+        if update == self._stop_at:
+            self._open(update, f"before update {update}", None)
+
+    def diverged(self, divergence: Diverged) -> None:
+        """Stop where it is found."""
+        self._open(divergence.update, str(divergence), divergence)
+
+    def _open(self, update: int, where: str, divergence: Diverged | None) -> None:
+        learner = self._retrace.runtime.learner
+        batch = None if self._store is None else self._store.batch_of(update)
+        self._say(f"{where}; here are: retrace, learner, network, batch, update, divergence")
+        try:
+            _stop(self._retrace, learner, learner.network, batch, update, divergence)
+        except BdbQuit:
+            if divergence is None:
+                raise LeftDebugger from None
+
+
+def _stop(
+    retrace: Retrace, learner: Learner, network: Network, batch: Any, update: int, divergence: Diverged | None
+) -> None:
+    """`batch` is what the update learns from; `up` leads to the learner, `return` into the update."""
+    breakpoint()
+
+
+class _OpenStore:
+    """The learner's store, which shows what it gave out last."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._last: tuple[int, Any] = (0, None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def sample(self, version: int) -> Sampled:
+        """See `Store`."""
+        sampled = self._store.sample(version)
+        self._last = version + 1, sampled.batch
+        return sampled
+
+    def batch_of(self, update: int) -> Any:
+        """What the update learns from, or None if it has not got it yet."""
+        return self._last[1] if self._last[0] == update else None

@@ -1,0 +1,118 @@
+"""One run, run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rollmill.actors.actor import Actor
+from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.errors import Refused, Stalled
+from rollmill.learners.flight_records import NAME
+from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.observe.events import Updated
+from rollmill.pulse import watchdog
+from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
+from rollmill.retrace.script import read_script
+from rollmill.run_folder import RunFolder
+from rollmill.runtime.process import tune_allocator
+from rollmill.runtime.serial import SerialRuntime
+from rollmill.settings import ExperimentConfig, load_config
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far retracing has come."""
+
+    update: int
+    updates: int  # to be made
+    env_steps: int
+    hashes: int  # compared so far
+
+
+class Retrace:
+    """One run, run again in this process; `Diverged` is raised at the first difference.
+
+    retrace = Retrace(Path("runs/…"))
+    for step in retrace.steps():
+        ...
+    retrace.sha256
+    """
+
+    def __init__(self, run: Path, until: int | None = None) -> None:
+        self.script = read_script(run)
+        if until is not None and not 1 <= until <= self.script.last:
+            raise Refused(f"--until {until} is not between 1 and {self.script.last}, the updates in {run / NAME}")
+        self.until = until or len(self.script.updates) or self.script.last  # the last update to be made
+        self.witness: Witness | None = None  # with one an environment that hangs is not interrupted
+        self._folder = RunFolder(run)
+        self.config = _serial(load_config(run / "config.yaml").config)
+        self.runtime: SerialRuntime  # these two from the first step on
+        self.ledger: ScriptedLedger
+        self.made = 0  # updates
+        self.sha256 = ""  # of the parameters, at the end
+
+    def steps(self) -> Iterator[Step]:
+        """Run up to `until`, update by update."""
+        tune_allocator()
+        limit = self.config.runtime.env_seconds
+        with watchdog(limit) if self.witness is None else nullcontext():
+            blueprint = replace(draw_blueprint(self.config), versions=self.script.most_lag(self.until) + 2)
+            self.runtime = SerialRuntime(draw_graph(blueprint), self.config.runtime)
+            try:
+                self.runtime.start()
+                yield from self._updates()
+                self.sha256 = parameters_sha256(weights_of(self.runtime.learner.network))
+            finally:
+                self.runtime.close()
+
+    def _updates(self) -> Iterator[Step]:
+        runtime, learner = self.runtime, self.runtime.learner
+        if self._folder.initial.is_file():
+            load_weights(learner.network, RunFolder.read_weights(self._folder.initial))
+        checker = Checker(self.script, self.witness)
+        learner.flight = checker
+        learner.ledger = self.ledger = ScriptedLedger(
+            self.script, self.until, learner.ticket_ports, self._give_up, self.witness
+        )
+        self._settle(0)
+        if self.witness is not None:
+            self.witness.begun()
+        try:
+            for event in runtime.run():
+                if isinstance(event, Updated):
+                    self.made = event.version
+                    self._settle(event.version)
+                    if event.version == self.until:
+                        runtime.stop()
+                    yield Step(event.version, self.until, event.progress.env_steps, len(checker.hashes))
+        except Stalled as stalled:
+            raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from stalled
+        if self.made < self.until:
+            raise Diverged(self.made + 1, "target_steps", "training is done before it, and in the log it goes on")
+
+    def _settle(self, update: int) -> None:
+        """The settings that the process which went on from here had."""
+        if (facts := self.script.begun.get(update)) is not None:
+            self.runtime.learner.retarget(facts["target_steps"])
+            self.runtime.give_threads("learner", facts["learner_threads"])
+            if update:  # it may have been done, and thus have given no tickets
+                self.ledger.give(update)
+
+    def _give_up(self, actor: int, rows: list[int]) -> None:
+        component = self.runtime.component(f"actor.{actor}")
+        assert isinstance(component, Actor)
+        component.give_up(rows)
+
+
+def _serial(config: ExperimentConfig) -> ExperimentConfig:
+    """The same run in one process; whoever decides does so on the device that decided then."""
+    runtime = config.runtime
+    devices, threads = runtime.devices, runtime.threads
+    if runtime.roles != "fused":
+        devices = devices.model_copy(update={"actor": devices.inference})
+        threads = threads.model_copy(update={"actor": threads.inference})
+    changes = {"kind": "serial", "roles": "fused", "workers": 1, "devices": devices, "threads": threads}
+    return config.model_copy(update={"runtime": runtime.model_copy(update=changes)})

@@ -1,0 +1,82 @@
+"""What is to be run again: the way to the end of a flight log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rollmill.errors import Refused
+from rollmill.learners.flight_records import (
+    NAME,
+    AttemptEntry,
+    Consumed,
+    HashEntry,
+    Note,
+    UpdateEntry,
+    read_flight,
+)
+from rollmill.run_folder import MARK
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a flight log says about the way to its end."""
+
+    updates: tuple[UpdateEntry, ...]  # 1, 2, 3, …
+    attempt: AttemptEntry | None  # the update behind them, if it ended the run
+    hashes: Mapping[int, str]  # by update
+    begun: Mapping[int, Mapping[str, Any]]  # settings from that update on
+    lost: Mapping[tuple[int, int], list[int]]  # environments whose episodes were given up before (actor, sequence)
+    damage: str | None  # why it ends where it ends, if that is not the end
+
+    @property
+    def last(self) -> int:
+        """The last update that can be begun."""
+        return len(self.updates) + (self.attempt is not None)
+
+    def unrolls(self, update: int) -> tuple[Consumed, ...]:
+        """What an update consumed, or was to consume."""
+        if self.attempt is not None and update == self.attempt.update:
+            return self.attempt.unrolls
+        return self.updates[update - 1].unrolls
+
+    def most_lag(self, until: int) -> int:
+        """Updates between the weights of an unroll and the ones that it changed, at most."""
+        return max(u - 1 - unroll.ticket.version for u in range(1, until + 1) for unroll in self.unrolls(u))
+
+
+def read_script(run: Path) -> Script:
+    """The script of a run; refused if there is nothing to go by."""
+    path = run / NAME
+    if not (run / MARK).is_file():
+        raise Refused(f"{run} is no run folder (it has no {MARK}); give one that `rollmill train` made")
+    if not path.is_file():
+        raise Refused(f"{run} has no {NAME}; it was trained with observe.flight_log=false, or by an older version")
+    try:
+        log = read_flight(path)
+    except OSError as error:
+        raise Refused(f"{path} can't be read: {error.strerror}") from error
+    lineage = log.lineage()
+    updates = [entry for entry in lineage if isinstance(entry, UpdateEntry)]
+    damage = None if log.damage is None else f"{path}: {log.damage}"
+    for number, entry in enumerate(updates, 1):
+        if entry.update != number:
+            damage = f"{path}: update {entry.update} follows update {number - 1}; those between were not logged"
+            updates = updates[: number - 1]
+            break
+    attempts = [entry for entry in lineage if isinstance(entry, AttemptEntry) and entry.update == len(updates) + 1]
+    if not updates and not attempts:
+        raise Refused(damage or f"{path} holds no update; there is nothing to retrace")
+    notes = [entry for entry in lineage if isinstance(entry, Note)]
+    return Script(
+        updates=tuple(updates),
+        attempt=attempts[-1] if attempts else None,
+        hashes={entry.update: entry.sha256 for entry in lineage if isinstance(entry, HashEntry)},
+        begun={note.update: note.facts for note in notes if note.kind == "begun"},
+        lost={
+            (note.facts["actor"], note.facts["sequence"]): note.facts["rows"] for note in notes if note.kind == "lost"
+        },
+        damage=damage,
+    )

@@ -1,0 +1,169 @@
+"""What `rollmill retrace` does and says: a run is run again, compared with its log and with its summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rollmill.errors import RollmillError
+from rollmill.liveness import is_gone
+from rollmill.observe.phrases import clock, count
+from rollmill.retrace.comparison import Diverged
+from rollmill.retrace.debugger import Debugger, LeftDebugger
+from rollmill.retrace.display import Display
+from rollmill.retrace.retrace import Retrace, Step
+from rollmill.run_folder import MARK
+
+
+@dataclass
+class Verdict:
+    """How retracing went."""
+
+    run: Path
+    updates_in_log: int
+    step: Step
+    warnings: list[str] = field(default_factory=list)
+    sha256: str | None = None  # of the parameters at the end
+    is_in_summary: bool = False  # whether the run ended with it
+    ends: str = ""  # why the log ends where it does, if that is not the end of the run
+    failure: str = ""  # with which the last update ended the run, then and now
+    seconds: float = 0.0
+    error: RollmillError | None = None  # the run diverged, or its log is damaged
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For programs."""
+        status = "equal" if self.error is None else "diverged" if isinstance(self.error, Diverged) else "damaged"
+        return {
+            "run": str(self.run),
+            "status": status,
+            "updates": self.step.update,
+            "updates_in_log": self.updates_in_log,
+            "env_steps": self.step.env_steps,
+            "hashes": self.step.hashes,
+            "parameters_sha256": self.sha256,
+            "is_in_summary": self.is_in_summary,
+            "ends": self.ends,
+            "failure": self.failure,
+            "divergence": self.error.facts if isinstance(self.error, Diverged) else None,
+            "seconds": round(self.seconds, 3),
+            "warnings": self.warnings,
+        }
+
+    @property
+    def lines(self) -> list[str]:
+        """For people."""
+        step = self.step
+        facts = {
+            "retraced": f"{count(step.update)} of {count(self.updates_in_log)} updates, {count(step.env_steps)} env "
+            f"steps, in {clock(self.seconds)}",
+            "equal": f"every unroll and loss up to update {count(step.update)}, {count(step.hashes)} hashes of all "
+            "parameters"
+            if step.update
+            else "",
+            "parameters": self._parameters(),
+            "log ends": self.ends,
+            "failed": self.failure,
+        }
+        return [f"  {name:<12}{text}" for name, text in facts.items() if text]
+
+    def _parameters(self) -> str:
+        if not self.sha256:
+            return ""
+        return f"sha256 {self.sha256}{', as in summary.json' if self.is_in_summary else ''}"
+
+
+def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Display) -> Verdict:
+    """Run the run again and compare; what is wrong with it is in the verdict's `error`."""
+    begun = perf_counter()
+    retrace = Retrace(run, until)
+    script, summary = retrace.script, _read(run / "summary.json")
+    if is_breaking:
+        failed_at = None if script.attempt is None else script.attempt.update
+        retrace.until = until or script.last
+        retrace.witness = Debugger(retrace, until or failed_at, display.say)
+    verdict = Verdict(run, len(script.updates), Step(0, retrace.until, 0, 0), _warnings(run, summary))
+    display.say(*verdict.warnings)
+    try:
+        for step in retrace.steps():
+            verdict.step = step
+            display.advance(step)
+        verdict.sha256 = retrace.sha256
+        if verdict.step.update == summary.get("updates") and not _is_running(run, summary):
+            verdict.is_in_summary = _compare(verdict.step.update, retrace.sha256, summary)
+    except LeftDebugger:
+        pass
+    except Diverged as divergence:
+        verdict.error = divergence
+    except Exception as failure:
+        if script.attempt is None or retrace.made + 1 != script.attempt.update:
+            raise
+        verdict.failure = f"update {script.attempt.update} ends as it ended the run: {failure}"
+    finally:
+        display.finish()
+    verdict.seconds = perf_counter() - begun
+    if until is None:
+        verdict.ends = _end_of_log(retrace, summary)
+        if verdict.error is None and script.damage is not None:
+            verdict.error = RollmillError(
+                f"{script.damage}; the {count(verdict.step.update)} updates before it are equal"
+            )
+    display.say(*verdict.lines)
+    return verdict
+
+
+def _compare(update: int, sha256: str, summary: Mapping[str, Any]) -> bool:
+    if (expected := summary.get("parameters_sha256")) is None:
+        return False
+    if expected != sha256:
+        raise Diverged(update, "parameters_sha256", f"{sha256}, in summary.json {expected}")
+    return True
+
+
+def _end_of_log(retrace: Retrace, summary: Mapping[str, Any]) -> str:
+    """Why the log ends where it does; empty if that is where the run ended."""
+    last, attempt = len(retrace.script.updates), retrace.script.attempt
+    if retrace.script.damage is not None:
+        return f"behind update {last}: {retrace.script.damage}"
+    if attempt is not None and retrace.until < attempt.update:
+        return f"in update {attempt.update}, which ended the run; look into it with --break"
+    if (updates := summary.get("updates")) is not None and updates > last and summary.get("status") != "running":
+        lost = summary.get("flight_log") or {}
+        return f"behind update {last} of {updates}{': ' + lost['lost'] if 'lost' in lost else ''}"
+    return ""
+
+
+def _warnings(run: Path, summary: Mapping[str, Any]) -> list[str]:
+    found = []
+    then = _read(run / MARK).get("versions") or {}
+    changed = [f"{name} {old} (now {_version(name)})" for name, old in then.items() if old != _version(name)]
+    if changed:
+        found.append(f"made with {', '.join(changed)}: bits may differ for that alone")
+    if _is_running(run, summary):
+        found.append("the run goes on: it is retraced as far as its log goes now")
+    return found
+
+
+def _is_running(run: Path, summary: Mapping[str, Any]) -> bool:
+    return summary.get("status", "running") == "running" and not is_gone(_read(run / MARK), run / MARK)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """The record in a file of the run; empty if it can't be read: the log is what counts."""
+    try:
+        record = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}

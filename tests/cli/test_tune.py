@@ -1,0 +1,308 @@
+"""`rollmill tune`, and `--with`, which takes what it writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from rollmill.cli import main
+from rollmill.errors import Refused
+from rollmill.settings import load_config
+from rollmill.tuning.contest import Contest
+from rollmill.tuning.display import remarks, table
+from rollmill.tuning.fragment import fragment_path, write_fragment
+from rollmill.tuning.setups import Setup, anchors, every_setup
+from rollmill.tuning.stand import Contestant
+
+SMALL = {
+    "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
+    "algorithm": {"name": "ppo", "unroll": 8, "minibatch": 64, "epochs": 1},
+    "train": {"steps": 1000},
+    "observe": {"console": "none"},
+}
+
+
+def write(path: Path, values: object) -> Path:
+    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values))
+    return path
+
+
+# --with
+
+
+def test_a_fragment_is_laid_over_the_config_and_overrides_go_over_both(tmp_path):
+    config = write(tmp_path / "a.yaml", SMALL)
+    one = write(tmp_path / "one.yaml", {"env": {"groups": 4}, "seed": 5, "runtime": {"threads": {"learner": 2}}})
+    two = write(tmp_path / "two.yaml", "seed: 6\nenv:\n  group_size: 2\n")
+    loaded = load_config(config, ["seed=7", f"@{one}", f"@{two}"])
+    assert (loaded.config.env.groups, loaded.config.env.group_size, loaded.config.env.id) == (4, 2, "CartPole-v1")
+    assert (loaded.config.seed, loaded.config.runtime.threads.learner) == (7, 2)
+    assert loaded.origins["env.group_size"] == f"{two}:3"
+    assert loaded.origins["seed"] == "override"
+    assert load_config(config, [f"@{one}", f"@{two}"]).config.seed == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("env:\n  grops: 2\n", "fast.yaml:2: unknown key 'env.grops': did you mean 'groups'?"),
+        ("env:\n  groups: two\n", "fast.yaml:2: env.groups: 'two' is not a whole number"),
+        ("- 1\n", "fast.yaml:1: the top level is [1]"),
+        ("env: 3\n", "fast.yaml:1: env: 3 is not a section"),
+    ],
+)
+def test_what_is_wrong_in_a_fragment_is_named_with_its_file_and_line(tmp_path, text, complaint):
+    config, fragment = write(tmp_path / "a.yaml", SMALL), write(tmp_path / "fast.yaml", text)
+    with pytest.raises(Refused) as refusal:
+        load_config(config, [f"@{fragment}"])
+    assert complaint in str(refusal.value)
+
+
+def test_an_empty_fragment_changes_nothing(tmp_path):
+    config, fragment = write(tmp_path / "a.yaml", SMALL), write(tmp_path / "none.yaml", "# nothing\n{}\n")
+    assert load_config(config, [f"@{fragment}"]).config == load_config(config).config
+
+
+def test_check_and_train_take_fragments(tmp_path, capsys):
+    config, fragment = write(tmp_path / "a.yaml", SMALL), write(tmp_path / "fast.yaml", {"env": {"group_size": 3}})
+    assert main(["check", str(config), "--with", str(fragment)]) == 2  # 48 samples, and minibatches of 64
+    assert "algorithm.minibatch=64" in capsys.readouterr().out
+    assert main(["train", str(tmp_path / "run"), "--resume", "--with", str(fragment)]) == 2
+    assert "--with" in capsys.readouterr().err
+
+
+# What is tried
+
+BASE = Setup("processes", 2, "fused", 4, 8, 2)
+
+
+def test_the_number_of_environments_stays_unless_it_may_change():
+    setups = every_setup(BASE, 4, False)
+    assert len(setups) == len(set(setups)) > 30
+    assert BASE not in setups
+    assert {setup.environments for setup in setups} == {32}
+    assert all(setup.workers <= min(setup.groups, 4) for setup in setups)
+    assert {setup.kind for setup in setups} == {"serial", "processes"}
+    assert {setup.environments for setup in every_setup(BASE, 4, True)} == {16, 32, 64, 128}
+
+
+def test_an_asynchronous_update_keeps_its_samples():
+    base = Setup("processes", 1, "fused", 2, 12, 1, unrolls=2)  # 24 columns per update
+    setups = every_setup(base, 2, True)
+    assert {setup.unrolls * setup.group_size for setup in setups} == {24}
+    assert {setup.group_size for setup in setups} >= {3, 4, 6, 24}
+
+
+def test_a_setup_says_what_of_the_result_it_changes():
+    assert Setup("serial", 1, "fused", 4, 8, 2).effect(BASE) == "same"
+    assert Setup("processes", 2, "fused", 4, 8, 1).effect(BASE) == "last bits"
+    assert Setup("processes", 2, "fused", 8, 4, 2).effect(BASE) == "other episodes"
+    assert Setup("processes", 2, "fused", 8, 8, 2).effect(BASE) == "other batch"
+    assert Setup("serial", 1, "fused", 4, 8, 2).changes(BASE) == {"runtime.kind": "serial", "runtime.workers": 1}
+
+
+def test_the_first_candidates_are_far_apart():
+    first = anchors(every_setup(BASE, 2, False), 2)
+    assert {(setup.kind, setup.roles) for setup in first} == {
+        ("processes", "fused"),
+        ("serial", "fused"),
+        ("processes", "central"),
+    }
+
+
+# The contest, over the sockets of contestants that answer what they are told to
+
+
+class Crowd:
+    """Starts contestants that report the rate of their setup, at a machine whose speed changes with each answer."""
+
+    def __init__(self, rates: dict[Setup, float | str], speeds: list[float]) -> None:
+        self.rates, self.speeds, self.asked, self.output = rates, speeds, 0, Path(os.devnull)
+
+    def start(self, setup: Setup) -> Contestant:
+        ours, theirs = socket.socketpair()
+        threading.Thread(target=self._answer, args=(theirs, self.rates.get(setup, 1.0)), daemon=True).start()
+        return Contestant(ours, self.output)
+
+    def _answer(self, channel: socket.socket, rate: float | str) -> None:
+        with channel, channel.makefile("r") as requests, suppress(OSError):
+            for _ in requests:
+                if rate == "dies":
+                    return
+                speed = self.speeds[self.asked % len(self.speeds)]
+                self.asked += 1
+                answer = {"failed": rate} if isinstance(rate, str) else {"steps": rate * speed, "seconds": 1.0}
+                channel.sendall(json.dumps({**answer, "shares": {}}).encode() + b"\n")
+
+
+class Quiet:
+    def tick(self, text, fraction):
+        assert 0 <= fraction <= 1
+
+    def measured(self, entry):
+        assert entry.rates or entry.failed
+
+
+def contest(rates, speeds=(1.0,), seconds=0.5, setups=None):
+    crowd = Crowd(rates, list(speeds))
+    setups = every_setup(BASE, 2, False) if setups is None else setups
+    held = Contest(crowd.start, BASE, setups, 2, seconds, Quiet())
+    held.run()
+    return held
+
+
+def test_the_fastest_wins_and_the_table_shows_it_first():
+    fast = Setup("serial", 1, "fused", 4, 8, 2)
+    held = contest({BASE: 100.0, fast: 150.0}, seconds=30.0)
+    assert held.untried == 0  # each answers at once, so there is time for all
+    assert held.winner().setup == fast
+    assert held.winner().ratio(held.entries[BASE]) == pytest.approx(1.5)
+    first, second = table(held.ranking(), held.entries[BASE], held.winner())[1:3]
+    assert first.split()[:2] == [">", "serial"]
+    assert "1.50" in first
+    assert second.split()[0] == "="
+
+
+def test_a_gain_within_the_noise_keeps_the_config():
+    fast = Setup("serial", 1, "fused", 4, 8, 2)
+    held = contest({BASE: 100.0, fast: 102.0}, setups=[fast])
+    assert held.winner().setup == BASE
+
+
+def test_candidates_that_fail_are_rows_and_not_the_end():
+    refused, dead, fine = (Setup("serial", 1, "fused", groups, 32 // groups, 1) for groups in (1, 2, 4))
+    held = contest({BASE: 100.0, refused: "env.id: no\nsuch", dead: "dies", fine: 200.0}, setups=[refused, dead, fine])
+    assert held.winner().setup == fine
+    lines = "\n".join(table(held.ranking(), held.entries[BASE], held.winner()))
+    assert "failed: env.id: no such" in lines
+    assert "failed: its process died" in lines
+    assert remarks(BASE, held.ranking(), 0, False)
+
+
+def test_nobody_wins_if_all_fail():
+    assert contest({BASE: "broken"}, setups=[]).winner() is None
+
+
+def test_a_machine_that_changes_its_speed_does_so_for_all_finalists():
+    # Passes go there and back (A B, B A), and the speed halves and doubles: pass by pass the ratio stays 1.1.
+    fast = Setup("serial", 1, "fused", 4, 8, 2)
+    held = contest({BASE: 100.0, fast: 110.0}, speeds=[1.0, 1.0, 0.5, 0.5, 2.0, 2.0], setups=[fast])
+    assert held.entries[fast].ratio(held.entries[BASE]) == pytest.approx(1.1)
+
+
+# The file
+
+
+def test_only_a_file_of_its_own_is_replaced(tmp_path):
+    mine = write(tmp_path / "mine.yaml", "seed: 1\n")
+    with pytest.raises(Refused, match="wasn't written by rollmill tune"):
+        fragment_path(Path("a.yaml"), mine)
+    with pytest.raises(Refused, match="no folder"):
+        fragment_path(Path("a.yaml"), tmp_path / "nowhere" / "a.yaml")
+    fresh = tmp_path / "fresh.yaml"
+    write_fragment(fresh, {"runtime.threads.learner": 2, "runtime.workers": 3}, ["a note"])
+    assert yaml.safe_load(fresh.read_text()) == {"runtime": {"threads": {"learner": 2}, "workers": 3}}
+    assert fragment_path(Path("a.yaml"), fresh) == fresh
+
+
+@pytest.mark.parametrize("words", [["--seconds", "0"], ["--seconds", "-1"]])
+def test_no_time_is_refused(tmp_path, words, capsys):
+    assert main(["tune", str(write(tmp_path / "a.yaml", SMALL)), *words]) == 2
+    assert "--seconds" in capsys.readouterr().err
+
+
+# The real thing
+
+
+def left_behind() -> list[str]:
+    return [str(path) for path in Path(tempfile.gettempdir()).glob("rollmill-tune-*")]
+
+
+@pytest.mark.slow
+def test_tuning_writes_a_file_that_training_takes(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    config, out = write(tmp_path / "a.yaml", SMALL), tmp_path / "fast.yaml"
+    assert main(["tune", str(config), "--seconds", "2", "--out", str(out), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    measured = [entry for entry in record["candidates"] if not entry["failed"]]
+    assert len(measured) >= 2
+    assert all(entry["steps_per_second"] > 0 for entry in measured)
+    assert record["fastest"] == record["candidates"][0]["changes"] or record["fastest"] == {}
+    assert left_behind() == []
+    assert not [child.cmdline() for child in psutil.Process().children(recursive=True)]
+    assert main(["train", str(config), "--with", str(out), "--run", str(tmp_path / "run")]) == 0
+    assert out.read_text().startswith("# Written by rollmill tune")
+
+
+@pytest.mark.slow
+def test_if_nothing_can_be_measured_the_reason_is_told(tmp_path, capsys):
+    (tmp_path / "broken.py").write_text(
+        "import gymnasium as gym\n"
+        "class Env(gym.Env):\n"
+        "    observation_space, action_space = gym.spaces.Box(0, 1, (2,)), gym.spaces.Discrete(2)\n"
+        "    count = 0\n"
+        "    def reset(self, seed=None, options=None):\n"
+        "        return self.observation_space.low, {}\n"
+        "    def step(self, action):\n"
+        "        self.count += 1\n"
+        "        if self.count > 6: raise RuntimeError('the motor burns')\n"
+        "        return self.observation_space.low, 0.0, False, False, {}\n"
+    )
+    values = {**SMALL, "env": {"id": f"{tmp_path}/broken.py:Env", "groups": 1, "group_size": 1, "time_limit": 50}}
+    values["algorithm"] = {"name": "ppo", "unroll": 64, "minibatch": 64}
+    config = write(tmp_path / "a.yaml", values)
+    assert main(["tune", str(config), "--seconds", "0.5", "--out", str(tmp_path / "fast.yaml")]) == 1
+    ended = capsys.readouterr()
+    assert "the motor burns" in ended.err
+    assert "failed: " in ended.out
+    assert not (tmp_path / "fast.yaml").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_tuning_leaves_nothing(tmp_path, number):
+    config, scratch = write(tmp_path / "a.yaml", SMALL), tmp_path / "scratch"
+    scratch.mkdir()
+    words = [sys.executable, "-m", "rollmill", "tune", str(config), "runtime.kind=processes", "--seconds", "60"]
+    with (tmp_path / "output").open("wb") as output:
+        tuner = subprocess.Popen(words, cwd=tmp_path, env=os.environ | {"TMPDIR": str(scratch)}, stdout=output)
+    try:
+        family = []
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not any("nursery" in " ".join(words) for _, words in family):
+            time.sleep(0.1)
+            family = members(tuner.pid)
+        assert len(family) >= 3  # the stand, a contestant, its nursery
+        tuner.send_signal(number)
+        assert tuner.wait(20) == (130 if number == signal.SIGINT else -number)
+        gone_by = time.monotonic() + 20
+        while any(child.is_running() for child, _ in family) and time.monotonic() < gone_by:
+            time.sleep(0.1)
+        assert not [words for child, words in family if child.is_running() and child.status() != "zombie"]
+        assert not list(scratch.iterdir())
+        assert not (tmp_path / "a.tuned.yaml").exists()
+    finally:
+        tuner.kill()
+        tuner.wait()
+
+
+def members(pid: int) -> list[tuple[psutil.Process, list[str]]]:
+    found = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):
+            found.append((child, child.cmdline()))
+    return found
