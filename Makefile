@@ -33,6 +33,7 @@ prove: setup  ## the long proofs; what they print is committed under docs/
 
 bench: setup  ## ours and the peers in turn, each peer in its own venv
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/efficiency.py
 
 format: setup
 	$(BIN)/ruff format .

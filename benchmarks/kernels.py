@@ -22,6 +22,7 @@ from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.recipe import OptimizerSettings
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.models.config import ModelConfig
+from rollmill.models.inputs import image_layout
 from rollmill.models.network import Network, build_network
 from rollmill.runtime.process import tune_allocator
 
@@ -83,9 +84,9 @@ def forward_flops(network: Network, case: Case) -> tuple[float, float]:
         network(obs, network.initial_state(4), reset)
     first = next(p for p in network.encoder.parameters() if p.ndim > 1)
     places = 1.0
-    if first.ndim == 4:  # a convolution computes its weights' product at every place of its output
-        height, width = case.observation.shape[-2:] if case.actions == 6 else case.observation.shape[:2]
-        places = ((height - 8) // 4 + 1) * ((width - 8) // 4 + 1)
+    layout = image_layout(case.observation)
+    if layout is not None:  # a kernel of 8 with a stride of 4, in both networks, at every place of its output
+        places = ((layout.height - 8) // 4 + 1) * ((layout.width - 8) // 4 + 1)
     return counter.get_total_flops() / 4, 2.0 * first.numel() * places
 
 

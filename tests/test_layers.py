@@ -31,6 +31,7 @@ LAYERS = [
     {"runtime"},
     {
         "experiment",
+        "retrace",
         "evaluation",
         "seeds",
         "policy",

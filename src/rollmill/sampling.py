@@ -73,6 +73,7 @@ class Sampler:
 
     def start(self) -> None:
         """Begin."""
+        self._switch = sys.getswitchinterval()
         sys.setswitchinterval(SWITCH_SECONDS)
         self._thread.start()
 
@@ -80,6 +81,7 @@ class Sampler:
         """Look no more; what was seen is in the file."""
         self._is_over = True
         self._thread.join()
+        sys.setswitchinterval(self._switch)
 
     def _look_again_and_again(self) -> None:
         while not (self._folder / BEGUN).exists():

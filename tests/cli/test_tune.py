@@ -21,7 +21,7 @@ import yaml
 from rollmill.cli import main
 from rollmill.errors import Refused
 from rollmill.settings import load_config
-from rollmill.tuning.contest import Contest
+from rollmill.tuning.contest import Contest, Entry
 from rollmill.tuning.display import remarks, table
 from rollmill.tuning.fragment import fragment_path, write_fragment
 from rollmill.tuning.setups import Setup, anchors, every_setup
@@ -203,6 +203,12 @@ def test_a_machine_that_changes_its_speed_does_so_for_all_finalists():
     assert held.entries[fast].ratio(held.entries[BASE]) == pytest.approx(1.1)
 
 
+def test_finalists_are_compared_pass_by_pass():
+    # 100/50, 10/20 and 100/100 have the median 1; the medians 100 and 50 alone would say 2
+    ours, theirs = (Entry(BASE, rates=[1.0], finals=finals) for finals in ([100.0, 10.0, 100.0], [50.0, 20.0, 100.0]))
+    assert ours.ratio(theirs) == 1.0
+
+
 # The file
 
 
@@ -236,7 +242,7 @@ def test_tuning_writes_a_file_that_training_takes(tmp_path, capsys, monkeypatch)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     config, out = write(tmp_path / "a.yaml", SMALL), tmp_path / "fast.yaml"
-    assert main(["tune", str(config), "--seconds", "2", "--out", str(out), "--json"]) == 0
+    assert main(["tune", str(config), "--seconds", "0.5", "--out", str(out), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     measured = [entry for entry in record["candidates"] if not entry["failed"]]
     assert len(measured) >= 2
@@ -259,11 +265,11 @@ def test_if_nothing_can_be_measured_the_reason_is_told(tmp_path, capsys):
         "        return self.observation_space.low, {}\n"
         "    def step(self, action):\n"
         "        self.count += 1\n"
-        "        if self.count > 6: raise RuntimeError('the motor burns')\n"
+        "        if self.count > 100: raise RuntimeError('the motor burns')\n"
         "        return self.observation_space.low, 0.0, False, False, {}\n"
     )
-    values = {**SMALL, "env": {"id": f"{tmp_path}/broken.py:Env", "groups": 1, "group_size": 1, "time_limit": 50}}
-    values["algorithm"] = {"name": "ppo", "unroll": 64, "minibatch": 64}
+    values = {**SMALL, "env": {"id": f"{tmp_path}/broken.py:Env", "groups": 1, "group_size": 1, "time_limit": 900}}
+    values["algorithm"] = {"name": "ppo", "unroll": 512, "minibatch": 512}
     config = write(tmp_path / "a.yaml", values)
     assert main(["tune", str(config), "--seconds", "0.5", "--out", str(tmp_path / "fast.yaml")]) == 1
     ended = capsys.readouterr()

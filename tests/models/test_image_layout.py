@@ -5,6 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from rollmill.envs.preprocessing import stack_space
 from rollmill.models.inputs import image_layout
@@ -20,3 +21,17 @@ def test_stacked_frames_are_channels(shape, stacked, channels):
     assert layout is not None
     assert layout.channels == channels
     assert {layout.height, layout.width} == {max(shape)}
+
+
+@pytest.mark.parametrize("shape", [(4, 12, 10), (12, 10, 3), (12, 10)])
+def test_planes_are_the_images_with_channels_last_in_memory(shape):
+    layout = image_layout(gym.spaces.Box(0, 255, shape, np.uint8))
+    assert layout is not None
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 255, (5, *shape), np.uint8))
+    wanted = {4: images, 12: images.permute(0, 3, 1, 2) if len(shape) == 3 else images[:, None]}[shape[0]]
+    arranged = layout.arrange(images)
+    assert torch.equal(arranged, images)
+    for planes in (layout.planes(images), layout.planes(arranged)):
+        assert planes.dtype == torch.float32
+        assert planes.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(planes, wanted.float())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -205,6 +206,29 @@ def test_an_observer_whose_process_is_killed_is_counted_and_the_run_goes_on(tmp_
     assert run.summary["parameters_sha256"] == undisturbed
     assert (record["delivered"], record["errors"], record["detached"]) == (2, 1, 1), "init and the first update"
     assert record["first_error"] == "because its process was killed by signal 9"
+
+
+@pytest.mark.slow
+def test_a_process_does_not_outlive_a_run_that_is_killed(tmp_path):
+    import yaml
+
+    config = {**observed(entry("Diary", where="process")), "train": {"steps": 10_000_000}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "rollmill", "train", str(tmp_path / "config.yaml"), "--run", str(tmp_path / "run")]
+    training = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        helpers = []
+        deadline = time.monotonic() + 60
+        while not helpers and time.monotonic() < deadline:
+            time.sleep(0.2)
+            children = psutil.Process(training.pid).children(recursive=True)
+            helpers = [child for child in children if "process_guest" in " ".join(child.cmdline()[:4])]
+    finally:
+        training.kill()
+        training.wait()
+    assert helpers
+    _, alive = psutil.wait_procs(helpers, timeout=10)
+    assert not alive
 
 
 REFUSED = {

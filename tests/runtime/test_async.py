@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 import tracer_parts
-from tracer_reading import GROUPS, SIZE, STEPS, Reader, run
+from tracer_reading import SIZE, STEPS, Reader, run
 
 from rollmill.algorithms.appo import APPOConfig
 from rollmill.errors import Refused
 from rollmill.experiment import Experiment, load_config
-from rollmill.learners.flight import Note, read_flight
+from rollmill.learners.flight import Note, UpdateEntry, read_flight
 from rollmill.observe.events import Updated
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig
+from rollmill.seeding import episode_seed
 
 CONFIG = {
     "seed": 3,
@@ -53,9 +55,11 @@ RUNTIMES = [
     pytest.param(RuntimeConfig(kind="serial"), id="serial"),
     pytest.param(RuntimeConfig(kind="serial", roles="central"), id="serial-central"),
     pytest.param(RuntimeConfig(kind="processes", workers=2), id="processes"),
-    pytest.param(RuntimeConfig(kind="processes", workers=2, roles="central"), id="processes-central"),
-    pytest.param(
-        RuntimeConfig(kind="processes", workers=2, roles="split"), id="processes-split", marks=pytest.mark.slow
+    *(
+        pytest.param(
+            RuntimeConfig(kind="processes", workers=2, roles=roles), id=f"processes-{roles}", marks=pytest.mark.slow
+        )
+        for roles in ("central", "split")
     ),
 ]
 
@@ -88,16 +92,16 @@ def test_two_serial_runs_are_equal(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "runtime",
+    ("kind", "roles"),
     [
-        {"runtime.kind": "serial"},
-        {"runtime.kind": "serial", "runtime.roles": "central"},
-        {"runtime.kind": "processes", "runtime.workers": 2},
-        {"runtime.kind": "processes", "runtime.workers": 2, "runtime.roles": "central"},
+        ("serial", "fused"),
+        ("serial", "central"),
+        pytest.param("processes", "fused", marks=pytest.mark.slow),
+        pytest.param("processes", "central", marks=pytest.mark.slow),
     ],
-    ids=["serial", "serial-central", "processes", "processes-central"],
 )
-def test_a_run_is_retraced_to_its_hash_wherever_it_ran(tmp_path, runtime):
+def test_a_run_is_retraced_to_its_hash_wherever_it_ran(tmp_path, kind, roles):
+    runtime = {"runtime.kind": kind, "runtime.roles": roles, "runtime.workers": 2 if kind == "processes" else 1}
     summary, rows = train(tmp_path / "run", runtime)
     assert max(row["lag/max"] for row in rows) >= 2
     assert retraced(tmp_path / "run") == summary["parameters_sha256"]
@@ -142,6 +146,59 @@ def test_more_unrolls_than_can_be_in_flight_are_refused(tmp_path):
         train(tmp_path / "run", {"algorithm.unrolls": 9, "algorithm.minibatch": 144})
 
 
+SLOW = """
+import time
+import gymnasium as gym
+import numpy as np
+
+
+class Slow(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, slow_seeds):
+        self.slow_seeds = set(slow_seeds)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.is_slow, self.t = seed in self.slow_seeds, 0
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action):
+        if self.is_slow:
+            time.sleep(0.02)
+        self.t += 1
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), float(action), False, self.t == 20, {}
+"""
+
+
+@pytest.mark.slow
+def test_an_actor_whose_weights_are_gone_goes_on_with_newer_ones_and_misses_no_unroll(tmp_path):
+    """Group 0 is slow: while it makes one unroll, the others bring more updates than versions are kept."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    changes = {
+        "env.id": f"{tmp_path}/slow.py:Slow",
+        "env.args": {"slow_seeds": [episode_seed(3, 0, 0, episode) for episode in range(1000)]},
+        "env.groups": 2,
+        "env.group_size": 1,
+        "algorithm.unrolls": 1,
+        "algorithm.in_flight": 2,
+        "algorithm.minibatch": 8,
+        "train.steps": 8 * 500,
+        "runtime.kind": "processes",
+        "runtime.workers": 2,
+    }
+    summary, _ = train(tmp_path / "run", changes)
+    kept = 2 + 2 * 2 // 1  # versions, see `topology.asynchronous`
+    updates = [e for e in read_flight(tmp_path / "run" / "flight.log").entries if isinstance(e, UpdateEntry)]
+    slow = [(e.update, c.ticket) for e in updates for c in e.unrolls if c.ticket.actor == 0]
+    assert [ticket.sequence for _, ticket in slow] == list(range(len(slow)))
+    outlived = sum(update - 1 - ticket.version >= kept for update, ticket in slow)
+    assert outlived >= 3, f"{len(slow)} unrolls of the slow one"
+    assert len({ticket.version for _, ticket in slow}) >= 3, "those behind them had their tickets renewed"
+    assert retraced(tmp_path / "run") == summary["parameters_sha256"]
+
+
 STAMPING = """
 import os, time
 import gymnasium as gym
@@ -170,6 +227,7 @@ class Stamping(gym.Env):
 """
 
 
+@pytest.mark.slow
 def test_while_one_group_waits_for_actions_its_worker_steps_the_other(tmp_path):
     """Double buffering: one worker with two groups and central inference.
 
@@ -194,7 +252,7 @@ def test_while_one_group_waits_for_actions_its_worker_steps_the_other(tmp_path):
     # the check before training has steps of its own, in the main process
     longest = sorted(stamps.iterdir(), key=lambda file: -file.stat().st_size)[:2]
     first, second = ([tuple(map(float, line.split())) for line in file.read_text().splitlines()] for file in longest)
-    waits = [(end, begin) for (_, end), (begin, _) in zip(first, first[1:], strict=False)]
+    waits = [(end, begin) for (_, end), (begin, _) in pairwise(first)]
     inside = sum(any(end <= b and e <= begin for end, begin in waits) for b, e in second)
     assert len(first) >= 60
     assert inside >= 0.8 * min(len(first), len(second)), f"{inside} of {len(second)} steps"

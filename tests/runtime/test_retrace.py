@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ OBSERVE = {"baseline_seconds": 0.1, "final_episodes": 0, "curve": False, "consol
 APPO = {"name": "appo", "unroll": 8, "unrolls": 2, "in_flight": 2, "epochs": 1, "minibatch": 32}
 PPO = {"name": "ppo", "unroll": 8, "epochs": 2, "minibatch": 16}
 CARTPOLE = {"id": "CartPole-v1", "groups": 3, "group_size": 4}
+SMALL_CNN = {"torso": "cnn", "conv": [[4, 8, 4], [8, 4, 4]], "features": 16}
 CASES = {
     "cartpole": {"env": CARTPOLE, "algorithm": APPO},
     "memory": {
@@ -37,8 +38,13 @@ CASES = {
     "pong": {
         "env": {"id": "ALE/Pong-v5", "groups": 3, "group_size": 2, "time_limit": 30, "atari": {"sticky": 0.25}},
         "algorithm": APPO,
+        "model": SMALL_CNN,
     },
-    "doom": {"env": {"id": "doom/basic", "groups": 3, "group_size": 2}, "algorithm": APPO},
+    "doom": {
+        "env": {"id": "doom/basic", "groups": 3, "group_size": 2},
+        "algorithm": APPO,
+        "model": {**SMALL_CNN, "memory": "gru", "memory_size": 8},
+    },
     "ppo": {"env": CARTPOLE, "algorithm": {**PPO, "anneal_learning_rate": True}},
     "vpg": {"env": {**CARTPOLE, "group_size": 2}, "algorithm": {"name": "vpg"}},
 }
@@ -123,8 +129,6 @@ def test_an_asynchronous_run_leads_to_the_same_parameters_again(asynchronous, re
         pytest.param("vpg", {"kind": "serial"}, id="vpg"),
         pytest.param("cartpole", {**WORKERS, "roles": "central"}, id="central", marks=pytest.mark.slow),
         pytest.param("cartpole", {**WORKERS, "roles": "split"}, id="split", marks=pytest.mark.slow),
-        pytest.param("ppo", WORKERS, id="ppo-processes", marks=pytest.mark.slow),
-        pytest.param("memory", WORKERS, id="memory-processes", marks=pytest.mark.slow),
         pytest.param("pong", WORKERS, id="pong", marks=pytest.mark.slow),
         pytest.param("doom", WORKERS, id="doom", marks=pytest.mark.slow),
     ],
@@ -135,18 +139,20 @@ def test_every_kind_of_run_is_retraced(case, runtime, tmp_path, retrace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "steps"), [("cartpole", 20_000), ("memory", 6000), ("pong", 1600), ("doom", 1600)])
-def test_a_run_whose_workers_and_main_process_were_killed_is_retraced(case, steps, tmp_path, retrace):
+@pytest.mark.parametrize("case", ["cartpole", "memory", "pong", "doom"])
+def test_a_run_whose_workers_and_main_process_were_killed_is_retraced(case, tmp_path, retrace):
     config, run = tmp_path / "config.json", tmp_path / "run"
-    config.write_text(json.dumps(config_of(case, steps)))
-    for orders, code in [(["6:worker.0:0", "22:main:0"], -signal.SIGKILL), (["27:worker.1:0"], 0)]:
+    updates = 200 if case == "cartpole" else 60
+    config.write_text(json.dumps(config_of(case, updates * 2 * 8 * CASES[case]["env"]["group_size"])))
+    first = [f"{updates // 10}:worker.0:0", f"{updates * 2 // 3}:main:0"]
+    for orders, code in [(first, -signal.SIGKILL), ([f"{updates * 3 // 4}:worker.1:0"], 0)]:
         words = [sys.executable, str(DRIVER), str(run), str(config), *orders]
         ended = subprocess.run(words, capture_output=True, text=True, timeout=120)
         assert ended.returncode == code, ended.stdout + ended.stderr
         assert ended.stdout.count("killing") == len(orders)
     notes = [entry.kind for entry in read_flight(run / "flight.log").entries if isinstance(entry, Note)]
     assert notes.count("begun") == 2
-    assert notes.count("replaced") >= 2
+    assert "replaced" in notes
     check_equal(retrace(run), run)
 
 
@@ -160,12 +166,23 @@ def test_a_run_that_began_with_weights_of_another_is_retraced(asynchronous, tmp_
 
 @pytest.mark.slow
 def test_a_run_that_was_done_and_went_on_with_other_settings_is_retraced(tmp_path, retrace):
-    path = train("ppo", 500, tmp_path, {"kind": "serial"})
-    first = json.loads((path / "summary.json").read_text())["updates"]
-    rollmill.resume(path, **{"train.steps": 1500, "runtime.threads.learner": 2})
+    # pictures, because only the gradients of convolutions depend on the number of threads
+    env = {"id": "ALE/Pong-v5", "groups": 2, "group_size": 8}
+    algorithm = {"name": "ppo", "unroll": 8, "epochs": 1, "minibatch": 64, "anneal_learning_rate": True}
+    path = train("pong", 256, tmp_path, {"kind": "serial"}, env=env, algorithm=algorithm)
+    rollmill.resume(path, **{"train.steps": 512, "runtime.threads.learner": 2})
     begun = [e for e in read_flight(path / "flight.log").entries if isinstance(e, Note) and e.kind == "begun"]
-    assert [(note.update, note.facts["target_steps"]) for note in begun] == [(0, 500), (first, 1500)]
+    told = [(note.update, note.facts["target_steps"], note.facts["learner_threads"]) for note in begun]
+    assert told == [(0, 256, 1), (2, 512, 2)]
     check_equal(retrace(path), path)
+    without_threads = replace(begun[1], facts={**begun[1].facts, "learner_threads": 1})
+    tamper(path, lambda entries: entries.__setitem__(entries.index(begun[1]), without_threads))
+    code, record, _ = retrace(path)
+    assert (code, record["divergence"]["update"]) == (1, 3)
+    without_steps = replace(begun[1], facts={**begun[1].facts, "target_steps": 2000})
+    tamper(path, lambda entries: entries.__setitem__(entries.index(without_threads), without_steps))
+    code, record, _ = retrace(path)
+    assert (code, record["divergence"]["update"]) == (1, 3)
 
 
 FAILING = """
@@ -547,16 +564,17 @@ def test_the_debugger_may_be_left(asynchronous):
 
 
 @pytest.mark.slow
-def test_control_c_ends_it_with_130(tmp_path):
-    path = train("cartpole", 60_000, tmp_path)
+def test_control_c_ends_it_with_130(asynchronous):
     process = subprocess.Popen(
-        [sys.executable, "-m", "rollmill", "retrace", str(path)],
+        [sys.executable, "-m", "rollmill", "retrace", str(asynchronous), "--until", "3", "--break"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONBREAKPOINT": "signal.pause"},
+        # whoever runs the tests in the background has them ignore Ctrl-C
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    time.sleep(4)
+    assert "before update 3" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert process.returncode == 130, out + err
+    assert (process.returncode, err) == (130, ""), out

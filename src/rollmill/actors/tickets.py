@@ -29,7 +29,7 @@ class Turn:
                 if self._loader.load(self._weights, ticket.version):
                     return ticket
                 if self._weights.version < ticket.version + self._weights.depth:
-                    return None  # being overwritten just now: its replacement is on the way
+                    return None  # not there yet, or being overwritten: then its replacement is on the way
             self._ticket = None
         return None
 

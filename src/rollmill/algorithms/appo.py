@@ -4,7 +4,8 @@ It is PPO on unrolls that older policies made, and differs from `ppo.py` in this
 
 - with mu the policy that made an unroll, the ratio r = pi(a|s) / mu(a|s) of the loss spans the whole lag;
 - advantages and value targets are V-trace's, from the values of the network as it is now: one forward over the T+1
-  rows of whole unrolls gives pi, V and the true last bootstrap, and a minibatch is made of whole unrolls;
+  rows of whole unrolls gives pi, V and the true last bootstrap, and a minibatch is made of whole unrolls (what the
+  first pass has found so, the others use as it is);
 - unrolls that lag by more than `max_lag` updates are left out;
 - the learning rate may follow the KL divergence, and values may be learnt in units of the returns' deviation.
 
@@ -16,7 +17,7 @@ is the ratio of the loss alone, and lambda is such that without lag all of it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
@@ -115,6 +116,15 @@ class Columns(NamedTuple):
     truncated: torch.Tensor
     valid: torch.Tensor
     final_row: torch.Tensor  # where an episode ended: the row of its true last observation in the batch's `final_obs`
+    number: torch.Tensor  # [1, B]: which columns of the update these are
+
+
+class Targets(NamedTuple):
+    """What is learned from columns, [T, B], in units of the rewards."""
+
+    advantage: torch.Tensor
+    returns: torch.Tensor  # value targets
+    predicted: torch.Tensor  # the values that they were found with
 
 
 class Evaluated(NamedTuple):
@@ -124,8 +134,7 @@ class Evaluated(NamedTuple):
     entropy: torch.Tensor
     value: torch.Tensor
     old: Samples
-    returns: torch.Tensor  # value targets in their own units, as are `predicted`
-    predicted: torch.Tensor
+    targets: Targets
 
 
 class APPOUpdate:
@@ -141,7 +150,7 @@ class APPOUpdate:
         """What the updates so far have left behind, beside weights and optimiser."""
         return {"learning_rate": self._rate}
 
-    def restore(self, state: dict[str, float]) -> None:
+    def restore(self, state: Mapping[str, float]) -> None:
         """Take back what `state` gave."""
         self._rate = state["learning_rate"]
 
@@ -154,21 +163,24 @@ class APPOUpdate:
         self._optimizer.set_rate(rate)
 
         whole = self._fresh(batch)
-        seen = {**_lags(batch, whole), "learning_rate": rate}
+        masked = 1.0 - float(whole.valid.sum()) / batch["valid"].numel()  # the share of steps that are left out
+        seen = {"masked_fraction": masked, "learning_rate": rate}
         if not whole.valid.any():
             return Update({**seen, "gradient_steps": 0.0})
         terms: list[Terms] = []
         norms: list[torch.Tensor] = []
-        first_pass: list[tuple[torch.Tensor, torch.Tensor]] = []  # each sample's value target and prediction, once
+        found = Targets(*(torch.empty_like(whole.reward) for _ in Targets._fields))  # by the first pass
         network.train()
         for epoch in range(config.epochs):
             for part in self._minibatches(whole, context.rng):
-                found = self.evaluate(part, batch)
-                loss, parts = ppo_loss(found.log_prob, found.entropy, found.value, found.old, config, clip)
+                known = Targets(*(field[:, part.number[0]] for field in found)) if epoch else None
+                now = self.evaluate(part, batch, known)
+                loss, parts = ppo_loss(now.log_prob, now.entropy, now.value, now.old, config, clip)
                 norms.append(self._optimizer.step(loss))
                 terms.append(parts)
                 if epoch == 0:
-                    first_pass.append((found.returns, found.predicted))
+                    for field, values in zip(found, now.targets, strict=True):
+                        field[:, part.number[0]] = values
             if config.target_kl is not None and _kl(terms[-1].log_ratio) > config.target_kl:
                 break
         if config.adaptive_kl is not None:
@@ -177,7 +189,7 @@ class APPOUpdate:
         # Statistics move only now: all steps of the update see the same normalised observations and returns.
         steps, columns = whole.reset.shape
         network.observe(nested.map_leaves(lambda leaf: leaf[: (steps - 1) * columns].unsqueeze(0), whole.obs))
-        returns, predicted = (torch.cat([x.flatten() for x in column]) for column in zip(*first_pass, strict=True))
+        returns, predicted = found.returns[whole.valid], found.predicted[whole.valid]
         if config.normalise_returns:
             _statistics(network).update(returns.unsqueeze(0))
 
@@ -193,28 +205,30 @@ class APPOUpdate:
             torch.stack(norms),
         )
 
-    def evaluate(self, part: Columns, batch: dict[str, Any]) -> Evaluated:
-        """One forward over all T+1 rows, and what the loss compares its outputs with."""
+    def evaluate(self, part: Columns, batch: dict[str, Any], known: Targets | None = None) -> Evaluated:
+        """What the network says now, and what the loss compares it with.
+
+        A forward over all T+1 rows finds the targets, too; where they are known it goes without the last row.
+        """
         config, network = self._config, self._network
-        output = network(_unflat(part.obs, part.reset.shape), part.state, part.reset)
-        log_prob, entropy = network.distribution.log_prob_and_entropy(output.params[:-1], part.action)
-        advantage, returns, predicted = self._targets(part, batch, log_prob.detach(), output.value.detach())
-        goal = _statistics(network)(returns) if config.normalise_returns else returns
+        rows, columns = part.reset.shape[0] - (known is not None), part.reset.shape[1]
+        obs = nested.map_leaves(lambda leaf: leaf[: rows * columns].unflatten(0, (rows, columns)), part.obs)
+        output = network(obs, part.state, part.reset[:rows])
+        steps = slice(0, len(part.action))
+        log_prob, entropy = network.distribution.log_prob_and_entropy(output.params[steps], part.action)
+        targets = known or self._targets(part, batch, log_prob.detach(), output.value.detach())
+        goal = _statistics(network)(targets.returns) if config.normalise_returns else targets.returns
 
         keep = ... if part.valid.all() else part.valid  # who sat a step out has nothing to say about it
-        advantage = advantage[keep]
+        advantage = targets.advantage[keep]
         if config.normalise_advantage:
             deviation, mean = torch.std_mean(advantage)
             advantage = (advantage - mean) / (deviation + 1e-8)
         old = Samples(part.log_prob[keep], part.value[keep], advantage, goal[keep])
-        value = output.value[:-1]
-        return Evaluated(log_prob[keep], entropy[keep], value[keep], old, returns[keep], predicted[keep])
+        return Evaluated(log_prob[keep], entropy[keep], output.value[steps][keep], old, targets)
 
     @torch.no_grad()
-    def _targets(
-        self, part: Columns, batch: dict[str, Any], log_prob: torch.Tensor, value: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Advantages, value targets and the values [T, B] they came from, in units of the rewards."""
+    def _targets(self, part: Columns, batch: dict[str, Any], log_prob: torch.Tensor, value: torch.Tensor) -> Targets:
         config, network = self._config, self._network
         final = value[:0, 0]
         if part.truncated.any():
@@ -243,8 +257,8 @@ class APPOUpdate:
             config.rho_bar,
             config.c_bar,
         )
-        advantages, targets = (torch.from_numpy(array).to(value.device) for array in (advantage, returns))
-        return advantages, targets, value[:-1]
+        advantages, goals = (torch.from_numpy(array).to(value.device) for array in (advantage, returns))
+        return Targets(advantages, goals, value[:-1])
 
     def _fresh(self, batch: dict[str, Any]) -> Columns:
         """All that the epochs learn from: the columns that don't lag too much."""
@@ -252,11 +266,13 @@ class APPOUpdate:
         whole = Columns(
             obs=nested.map_leaves(_flat, batch["obs"]),
             final_row=(ended.flatten().cumsum(0) - 1).view_as(ended),
-            **{field: batch[field] for field in Columns._fields if field not in ("obs", "final_row")},
+            number=torch.arange(ended.shape[1], device=ended.device).unsqueeze(0),
+            **{field: batch[field] for field in Columns._fields if field not in ("obs", "final_row", "number")},
         )
         fresh = (batch["lag"] <= self._config.max_lag) & batch["valid"].any(0)
         if not fresh.all():
             whole = _chosen(whole, fresh.nonzero().flatten())
+            whole = whole._replace(number=torch.arange(whole.number.shape[1], device=ended.device).unsqueeze(0))
         return whole._replace(obs=self._network.arrange(whole.obs))
 
     def _minibatches(self, whole: Columns, rng: np.random.Generator) -> Iterator[Columns]:
@@ -288,17 +304,6 @@ def adapted_rate(rate: float, kl: float, target: float) -> float:
     elif kl < target / 2:
         rate *= RATE_FACTOR
     return min(max(rate, RATE_BOUNDS[0]), RATE_BOUNDS[1])
-
-
-def _lags(batch: dict[str, Any], fresh: Columns) -> dict[str, float]:
-    """The age of the unrolls in updates, and the share of steps that were left out."""
-    lag = batch["lag"]
-    return {
-        "lag/min": float(lag.min()),
-        "lag/mean": float(lag.double().mean()),
-        "lag/max": float(lag.max()),
-        "masked_fraction": 1.0 - float(fresh.valid.sum()) / batch["valid"].numel(),
-    }
 
 
 def _importance(terms: list[Terms], rho_bar: float) -> dict[str, float]:

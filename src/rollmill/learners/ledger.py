@@ -10,7 +10,6 @@ from rollmill.errors import Stalled
 from rollmill.transport.ports import Sender
 from rollmill.types import Flow, Ticket
 
-
 FEWEST_MEASURED = 16  # updates whose mean lag is compared with the target
 
 
@@ -95,7 +94,7 @@ class FlightLedger:
 
     def __init__(self, ports: Sequence[Sender], flow: Flow, versions_kept: int) -> None:
         self._ports = ports
-        self._per_actor, self._versions_kept = flow.in_flight, versions_kept
+        self._versions_kept = versions_kept
         self._next = [0] * len(ports)  # sequence number of each actor's next ticket
         self._out: list[deque[Ticket]] = [deque() for _ in ports]  # given, and their unrolls are not here
         self._here = [0] * len(ports)  # unrolls that came and are not consumed
@@ -110,9 +109,8 @@ class FlightLedger:
                 self._replace(actor, version)
         in_flight = [here + len(out) for here, out in zip(self._here, self._out, strict=True)]
         while sum(in_flight) < self.controller.allowed:
+            # who has the fewest has fewer than an actor may have, for no more than that times all actors is allowed
             actor = min(range(len(in_flight)), key=lambda a: (in_flight[a], self._next[a], a))
-            if in_flight[actor] >= self._per_actor:
-                break
             in_flight[actor] += 1
             ticket = Ticket(actor, self._next[actor], version)
             self._next[actor] += 1

@@ -13,12 +13,14 @@ class Stopwatch:
 
     Actors report the seconds they spent. With `workers` of them side by side, a worker's mean share of those is what
     collecting took; the rest of the time between two updates is waiting. Where actors don't wait for the learner
-    (`overlaps`), their shares are of the same time as its own, and don't add up to one with them.
+    (`overlaps`), their shares are of the same time as its own, and don't add up to one with them. Where a process of
+    its own decides for all (`decides_apart`), that is not the workers' time.
     """
 
-    def __init__(self, workers: int = 1, overlaps: bool = False) -> None:
-        self._workers, self._overlaps = workers, overlaps
-        self._busy = [0.0] * workers  # seconds of each worker, fading with the updates
+    def __init__(self, workers: int = 1, overlaps: bool = False, decides_apart: bool = False) -> None:
+        self._workers, self._overlaps, self._decides_apart = workers, overlaps, decides_apart
+        places = [f"worker.{number}" for number in range(workers)] + ["inference"] * decides_apart
+        self._busy = dict.fromkeys(places, 0.0)  # seconds of each process, fading with the updates
         self._span = 0.0  # of wall time, fading alike
         self._total = dict.fromkeys(("env", "inference", "learn", "wait"), 0.0)
         self.restart()
@@ -31,7 +33,9 @@ class Stopwatch:
 
     def collected(self, actor: int, stepping: float, deciding: float) -> None:
         """An unroll came in, with its actor's own account."""
-        self._busy[actor % self._workers] += stepping + deciding
+        worker = f"worker.{actor % self._workers}"
+        self._busy[worker] += stepping
+        self._busy["inference" if self._decides_apart else worker] += deciding
         self._stepping += stepping
         self._deciding += deciding
 
@@ -59,9 +63,9 @@ class Stopwatch:
         """Share of the time in which each process had nothing to do; an unroll spans several updates, so smoothed."""
         self._span = FADING * self._span + wall
         idle = {}
-        for number, busy in enumerate(self._busy):
-            idle[f"idle/worker.{number}"] = min(max(1.0 - busy / self._span, 0.0), 1.0)
-            self._busy[number] = FADING * busy
+        for place, busy in self._busy.items():
+            idle[f"idle/{place}"] = min(max(1.0 - busy / self._span, 0.0), 1.0)
+            self._busy[place] = FADING * busy
         return {"idle/learner": 1.0 - learn / wall, **idle}
 
     def state(self) -> dict[str, float]:

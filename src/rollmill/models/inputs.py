@@ -50,7 +50,7 @@ class ImageLayout(NamedTuple):
 def _channels_last(x: Tensor) -> Tensor:
     """Images [N, C, H, W] with their channels last in memory.
 
-    Plane by plane, which takes half the time of torch's own way for the four bytes of stacked frames.
+    Plane by plane: for four stacked frames of bytes that takes half (256 images) to two thirds (8) of torch's time.
     """
     if x.is_contiguous(memory_format=torch.channels_last):
         return x

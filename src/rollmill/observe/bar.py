@@ -1,4 +1,7 @@
-"""The progress bar, three lines at the foot of a terminal (four where training is asynchronous); imports rich, so it is imported only when shown."""
+"""The progress bar, three lines at the foot of a terminal, four where training is asynchronous.
+
+It imports rich, so it is imported only when shown.
+"""
 
 from __future__ import annotations
 

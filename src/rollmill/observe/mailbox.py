@@ -38,7 +38,7 @@ class Mailbox:
         self.delivery = Delivery()
         self._say = say
         self._terms = terms
-        self._thinning = Thinning(calm=terms.capacity) if observer.overflow == "thin" else None
+        self._thinning = Thinning() if observer.overflow == "thin" else None
         self._events: deque[Event] = deque()
         self._changed = threading.Condition()
         self._discarded: list[Event] = []  # whose slots must still be given back
@@ -61,17 +61,24 @@ class Mailbox:
     def put(self, event: Event) -> None:
         """Queue one event, or wait, drop or thin out as the observer's overflow rule says; the time is kept."""
         begun = time.perf_counter()
-        self.accept(event)
+        if isinstance(event, Stopped) or self.wants_next(type(event)):
+            self.accept(event)
         self.delivery.handover_seconds += time.perf_counter() - begun
 
+    def wants_next(self, kind: type[Event]) -> bool:
+        """Whether the next event of this kind is to be queued at all, or left out because too many of them came."""
+        if self._thinning is None:
+            return True
+        with self._changed:
+            is_wanted = self._thinning.keeps(kind)
+            self.delivery.thinned += not is_wanted
+        return is_wanted
+
     def accept(self, event: Event) -> bool:
-        """What `put` does; whether the event was queued. `Stopped` always finds room."""
+        """Queue an event if there is room, or will be soon; whether it was queued. `Stopped` always is."""
         must_arrive = isinstance(event, Stopped)
         gave_up = False
         with self._changed:
-            if self._thinning is not None and not must_arrive and not self._thinning.keeps(type(event)):
-                self.delivery.thinned += 1
-                return False
             if len(self._events) >= self._terms.capacity and not must_arrive and not self.is_closed:
                 gave_up = self._wait_for_room()
             is_accepted = not self.is_closed and (must_arrive or len(self._events) < self._terms.capacity)

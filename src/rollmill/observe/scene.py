@@ -64,7 +64,8 @@ class Scene:
             return {}
         metrics = self.row.metrics if self.row else {}
         workers = [share for name, share in metrics.items() if name.startswith("idle/worker.")]
-        idle = {"learner": self.metric("idle/learner"), "workers": sum(workers) / len(workers) if workers else None}
+        idle = {place: self.metric(f"idle/{place}") for place in ("learner", "inference")}
+        idle["workers"] = sum(workers) / len(workers) if workers else None
         return {
             "lag": f"{decimals(self.metric('lag/mean'), 1)} (max {decimals(self.metric('lag/max'), 0)})",
             "in flight": decimals(self.metric("port/in_flight"), 0),

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+FEWEST = 1024  # one of so many events is kept at least, by "thin"
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -53,9 +55,9 @@ class _Stride:
 
 @dataclass
 class Thinning:
-    """Leaves out events evenly, per kind: twice as many whenever there is no room, half as many after a good while."""
+    """Keeps one of 1, 2, 4, … events of a kind: half as many whenever there is no room, more when there is again."""
 
-    calm: int  # events of a kind that must find room before fewer are left out
+    calm: int = 4  # events of a kind that must find room in a row before more of them are kept
     _strides: dict[type, _Stride] = field(default_factory=dict)
 
     def keeps(self, kind: type) -> bool:
@@ -72,4 +74,4 @@ class Thinning:
     def widen(self, kind: type) -> None:
         """There was no room for an event of this kind."""
         stride = self._strides.setdefault(kind, _Stride())
-        stride.step, stride.kept = min(2 * stride.step, 1 << 20), 0
+        stride.step, stride.kept = min(2 * stride.step, FEWEST), 0

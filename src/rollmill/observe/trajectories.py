@@ -33,7 +33,11 @@ class TrajectoryTap:
         """Take the slot over for whoever wants it; False if nobody does or may."""
         self._give_back()  # not counted as handing over: without us the learner would do it itself
         begun, fraction = perf_counter(), progress.fraction
-        wanting = [mailbox for mailbox, after in self._readers if fraction >= after and not mailbox.is_closed]
+        wanting = [
+            mailbox
+            for mailbox, after in self._readers
+            if fraction >= after and not mailbox.is_closed and mailbox.wants_next(UnrollLent)
+        ]
         if not wanting:
             return False
         is_ours = any(self._wait(trajectory.actor, mailbox) for mailbox in wanting)

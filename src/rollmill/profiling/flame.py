@@ -112,7 +112,7 @@ def _fitting(name: str, width: float) -> str:
     if room < 3:
         return ""
     if len(name) > room:
-        name = name.rpartition(":")[2]
+        name = name.partition(" (")[0].rpartition(":")[2]
     return name if len(name) <= room else name[: room - 1] + "…"
 
 
@@ -131,7 +131,7 @@ const inner = {WIDTH - 2 * MARGIN}, margin = {MARGIN}, character = {CHARACTER};
 function fitting(name, width) {{
   const room = Math.floor((width - 6) / character);
   if (room < 3) return '';
-  if (name.length > room) name = name.split(':').pop();
+  if (name.length > room) name = name.split(' (')[0].split(':').pop();
   return name.length <= room ? name : name.slice(0, room - 1) + '…';
 }}
 function zoom(chosen) {{

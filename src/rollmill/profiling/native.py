@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from rollmill.errors import Refused
 from rollmill.profiling.flame import write_flame_graph
-from rollmill.profiling.stacks import Stack
+from rollmill.profiling.stacks import Stack, telling
 
 RATE = 50  # looks per second; each walks native stacks while the process stands still
+LEFT_OUT = ("threading:Condition.wait", "threading:Event.wait", "rollmill.sampling:")  # nobody's work, and our own
 PATIENCE_SECONDS = 60.0  # for looking up the names of native functions at the end
 _LINE = re.compile(r"(?P<frames>.*) (?P<count>\d+)")
+_PYTHON = re.compile(r"(?P<name>.+) \((?P<file>[^()]+)\.py:\d+\)")
 _PROCESS = re.compile(r"process (\d+):")
 
 
@@ -32,8 +35,8 @@ class NativeSampler:
 
     def start(self) -> None:
         """Begin to record."""
-        words = ["record", "--pid", str(os.getpid()), "--subprocesses", "--native", "--nonblocking", "--format", "raw"]
-        words += ["--rate", str(RATE), "--duration", str(max(1, round(self._seconds))), "--output", str(self._raw)]
+        words = ["record", "--pid", str(os.getpid()), "--subprocesses", "--native", "--format", "raw"]
+        words += ["--rate", str(RATE), "--duration", str(max(1, round(2 * self._seconds))), "--output", str(self._raw)]
         self._process = subprocess.Popen(
             [str(self._program), *words],
             stdin=subprocess.DEVNULL,
@@ -42,6 +45,11 @@ class NativeSampler:
             text=True,
             process_group=0,
         )
+
+    def stop(self) -> None:
+        """Record no more, whatever it was told; what it has is written now."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
 
     def finish(self, title: str) -> str:
         """Draw what was recorded; a line that says where it is, or why there is nothing."""
@@ -68,7 +76,23 @@ def _read(text: str) -> list[Stack]:
         if (match := _LINE.fullmatch(line)) is None:
             continue
         frames = match["frames"].split(";")
-        process = _PROCESS.match(frames[0])
-        place = f"process {process[1]}" if process else "main"
-        stacks.append(Stack(place, "MainThread", tuple(frames[1:] or frames), int(match["count"]) / RATE))
+        # a process stands below the one that has started it
+        place, start = "main", 0
+        for number, frame in enumerate(frames):
+            if process := _PROCESS.match(frame):
+                place = "main" if int(process[1]) == os.getpid() else f"process {process[1]}"
+                start = number + 1
+        names = telling([_label(frame) for frame in frames[start:]] or ["?"])
+        if any(name.startswith(LEFT_OUT) for name in names):
+            continue
+        thread = "beside" if any(name.startswith("threading:Thread.") for name in names) else "MainThread"
+        stacks.append(Stack(place, thread, names, int(match["count"]) / RATE))
     return stacks
+
+
+def _label(frame: str) -> str:
+    """`work (rollmill/learners/learner.py:110)` as our own sampler would call it; native functions as they are."""
+    if (match := _PYTHON.fullmatch(frame)) is None:
+        return frame
+    module = match["file"].removesuffix("/__init__").replace("/", ".")
+    return f"{module}:{match['name']}"

@@ -120,6 +120,8 @@ def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeS
                     window.after = family_usage(os.getpid())
                     (stacks / OVER).touch()
                     sampler.stop()
+                    if native is not None:
+                        native.stop()
                     experiment.stop()
     if window is None or window.ended is window.begun:
         raise RollmillError("the training ended before its second update, so there is nothing to look at")

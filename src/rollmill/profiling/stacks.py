@@ -97,7 +97,7 @@ def read_samples(folder: Path) -> list[Sampled]:
         record = json.loads(file.read_text())
         place = str(record["place"])
         stacks = tuple(
-            Stack(place, stack["thread"], _telling(stack["frames"]), stack["seconds"]) for stack in record["stacks"]
+            Stack(place, stack["thread"], telling(stack["frames"]), stack["seconds"]) for stack in record["stacks"]
         )
         found.append(Sampled(place, record["pid"], record["seconds"], record["overhead"], stacks))
     return sorted(found, key=lambda sampled: (sampled.place != "main", sampled.place))
@@ -112,7 +112,7 @@ def folded(stacks: Sequence[Stack]) -> str:
     return "".join(f"{key} {round(seconds * 1000)}\n" for key, seconds in sorted(sums.items()))
 
 
-def _telling(frames: Sequence[str]) -> tuple[str, ...]:
+def telling(frames: Sequence[str]) -> tuple[str, ...]:
     """The frames without those that every stack has."""
     start = next((place + 1 for place, frame in enumerate(frames) if frame in ENTRIES), 0)
     return tuple(frame for frame in frames[start:] if frame not in BETWEEN) or (frames[-1],)

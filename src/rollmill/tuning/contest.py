@@ -16,6 +16,7 @@ FINALISTS = 3  # beside the config as it is; as many are kept running, so that t
 SCREENING = 0.6  # share of the time in which candidates are tried once
 PASSES = 9  # at most, of the finals
 LEAST_GAIN = 1.03  # below that it is noise, and the config stays as it is
+LOOK_SECONDS = 0.5  # between two redraws while nothing comes
 PATIENCE = 120.0  # seconds for a first answer
 
 
@@ -160,6 +161,6 @@ class Contest:
         until = monotonic() + max(PATIENCE, self._seconds)
         while monotonic() < until:
             self._watcher.tick(text, min(self._elapsed / self._seconds, 1.0))
-            if select.select([contestant], [], [], 0.2)[0] and (answer := contestant.answer()) is not None:
+            if select.select([contestant], [], [], LOOK_SECONDS)[0] and (answer := contestant.answer()) is not None:
                 return answer
         return {"failed": f"no update within {max(PATIENCE, self._seconds):.0f} s"}

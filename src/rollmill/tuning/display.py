@@ -40,7 +40,7 @@ class Display:
         """Redraw the bar."""
         if self._bar is not None:
             left = clock(max(0.0, self._seconds * (1.0 - fraction)))
-            self._bar.update(self._task, description=text, completed=fraction, left=left)
+            self._bar.update(self._task, description=text, completed=fraction, left=left, refresh=True)
 
     def measured(self, entry: Entry) -> None:
         """A line for a setup that was tried."""
@@ -76,6 +76,7 @@ def _bar(outlet: Outlet) -> Any:
         console=console_on(outlet),
         expand=True,
         transient=True,
+        auto_refresh=False,  # rich's own thread would redraw ten times a second, at the cost of what is measured
     )
 
 
