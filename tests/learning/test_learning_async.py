@@ -25,7 +25,7 @@ LAG_20 = {
     "algorithm.max_lag": 20,
 }
 FEWER = {"env.group_size": 16, "algorithm.minibatch": 512, "algorithm.learning_rate": 2e-3, "train.steps": 300_000}
-SWINGING = {"env.group_size": 16, "algorithm.unroll": 64, "algorithm.epochs": 4, "train.steps": 300_000}
+SWINGING = {"env.group_size": 8, "algorithm.unroll": 64, "algorithm.epochs": 4, "train.steps": 400_000}
 
 pytestmark = pytest.mark.slow
 
