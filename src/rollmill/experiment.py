@@ -10,7 +10,7 @@ from typing import Any
 from rollmill.algorithms.registry import RECIPES
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.config_file import Loaded
-from rollmill.envs.restore_trial import resume_grade
+from rollmill.envs.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
 from rollmill.interruption import Interruption
 from rollmill.models.weights import load_weights
@@ -191,7 +191,10 @@ class Experiment:
         for role, device in self.config.runtime.devices.model_dump().items():
             if device != "cpu":
                 return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
-        return resume_grade(self.config.env)
+        grade, flow = resume_grade(self.config.env), self.config.algorithm.flow(self.config.env.groups)
+        if grade == EXACT and flow.in_flight > 1:
+            return f"{EXACT} state, asynchronous: unrolls in flight are made anew, with newer weights"
+        return grade
 
     def _fitting_weights(self, path: Path, blueprint: Blueprint) -> dict[str, Array]:
         """The weights to begin with, tried on a network before anything is made."""

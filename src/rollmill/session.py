@@ -73,6 +73,7 @@ class Session:
         self._first_trouble: Said | None = None
         self._keeps_blocks = False
         self._flight: FlightWriter | None = None
+        self._has_complained = False  # about its end
         self._seconds_before = 0.0  # of training, in earlier processes
         self.summary: dict[str, Any] = {}
 
@@ -113,6 +114,12 @@ class Session:
             settings = {"target_steps": config.train.steps, "learner_threads": config.runtime.threads.learner}
             self._flight.note("begun", self._learner.updates, actors=config.env.groups, **settings)
 
+    def _new_complaint(self, progress: Progress) -> Iterator[Event]:
+        """What ended the flight log, once; the run goes on without it."""
+        if self._flight is not None and self._flight.complaint is not None and not self._has_complained:
+            self._has_complained = True
+            yield Said(progress, "run", self._flight.complaint, "warning")
+
     def _close_flight_log(self, progress: Progress, status: str) -> dict[str, Any] | None:
         """How the log fared, for the summary."""
         flight = self._flight
@@ -151,6 +158,7 @@ class Session:
             return
         for event in self._runtime.run():
             self._hear(event)
+            yield from self._new_complaint(event.progress)
             yield event
             if isinstance(event, Updated) and self._saver.is_due(event.progress, event.metrics):
                 yield from self._save()
@@ -242,7 +250,7 @@ class Session:
     def _hear(self, event: Event) -> None:
         """Remember what the end of the run will have to tell."""
         if isinstance(event, Said) and event.level == "warning":
-            if event.topic == UNRESTORED and self._grade == EXACT:
+            if event.topic == UNRESTORED and self._grade.startswith(EXACT):
                 self._grade = f"approximate: env.id={self._config.env.id}: {event.text}"
             elif event.traceback and self._first_trouble is None:
                 self._first_trouble = event
@@ -323,7 +331,7 @@ class Session:
         self._resumed = [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]
         self._replaced_before = kept["replaced"]
         self._saver.restore(kept["saving"])
-        if self._grade == EXACT:  # what was lost once doesn't come back
+        if self._grade.startswith(EXACT):  # what was lost once doesn't come back
             self._grade = kept["grade"]
 
     def _replaced_workers(self) -> list[dict[str, Any]]:

@@ -125,9 +125,7 @@ class AssemblerSpec:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Where unrolls wait for the learner: joined to one batch, ordered by ticket (`rollout`) or as they came
-    (`arrivals`), or as a list of whole `episodes`.
-    """
+    """Where unrolls wait: joined to one batch, by ticket (`rollout`) or as they came (`arrivals`), or as `episodes`."""
 
     kind: Literal["rollout", "arrivals", "episodes"] = "rollout"
 

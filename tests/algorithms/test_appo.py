@@ -421,3 +421,16 @@ def test_later_passes_learn_from_the_targets_of_the_first(memory):
     for part, given in known[2:]:
         for k, number in enumerate(part.number[0]):
             torch.testing.assert_close(given.returns[:, k], found[int(number)], rtol=0, atol=0)
+
+
+def test_what_the_values_mean_does_not_change_with_the_statistics():
+    """Otherwise targets, which contain values, and their deviation drive each other up without bound."""
+    network = make_network()
+    network.observe_returns(torch.tensor([3.0, -1.0, 2.5]))
+    obs = torch.randn(1, 5, *OBSERVATIONS.shape)
+    before = network.return_statistics.undo(network(obs, {}, None).value)
+    network.observe_returns(torch.tensor([300.0, -100.0, 250.0, 7.0]))
+    assert network.return_statistics.deviation > 50
+    torch.testing.assert_close(
+        network.return_statistics.undo(network(obs, {}, None).value), before, rtol=1e-4, atol=1e-3
+    )

@@ -279,7 +279,7 @@ def test_if_nothing_can_be_measured_the_reason_is_told(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.prove)])
 def test_an_interrupted_tuning_leaves_nothing(tmp_path, number):
     config, scratch = write(tmp_path / "a.yaml", SMALL), tmp_path / "scratch"
     scratch.mkdir()

@@ -191,7 +191,7 @@ class APPOUpdate:
         network.observe(nested.map_leaves(lambda leaf: leaf[: (steps - 1) * columns].unsqueeze(0), whole.obs))
         returns, predicted = found.returns[whole.valid], found.predicted[whole.valid]
         if config.normalise_returns:
-            _statistics(network).update(returns.unsqueeze(0))
+            network.observe_returns(returns)
 
         return Update(
             {

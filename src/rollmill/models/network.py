@@ -74,10 +74,31 @@ class Network(nn.Module):
         """The same observations [N, …] laid out for the encoder: worth its pass for what is read several times."""
         return self.encoder.arrange(obs)
 
+    @torch.no_grad()
+    def observe_returns(self, returns: Tensor) -> None:
+        """Let the return statistics learn from value targets [N], without changing what the values mean.
+
+        The value head is corrected as in PopArt (van Hasselt et al. 2016). Otherwise values would grow with the
+        deviation, the targets that they are part of with them, and the deviation with those.
+        """
+        statistics, value = self.return_statistics, self.value
+        assert statistics is not None
+        assert value is not None
+        before = statistics.mean.clone(), statistics.deviation
+        statistics.update(returns.unsqueeze(0))
+        _kept_in_place(value, before, (statistics.mean, statistics.deviation))
+
     def observe(self, obs: Nested) -> None:
         """Let the normaliser, if there is one, learn from observations [T, B, …]."""
         if self.normaliser is not None:
             self.normaliser.update(obs)
+
+
+def _kept_in_place(value: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
+    """Make the value head say the same in the units `after` as it did in those `before`, each (mean, deviation)."""
+    (old_mean, old), (mean, deviation) = before, after
+    value.weight.mul_((old / deviation).float())
+    value.bias.copy_((value.bias * old + old_mean - mean) / deviation)
 
 
 def build_network(

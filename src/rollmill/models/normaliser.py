@@ -54,9 +54,14 @@ class RunningStatistics(nn.Module):
         scale = (self.var + _EPSILON).rsqrt().float()
         return ((x - self.mean.float()) * scale).clamp(-_BOUND, _BOUND)
 
+    @property
+    def deviation(self) -> Tensor:
+        """The standard deviation, never quite zero."""
+        return (self.var + _EPSILON).sqrt()
+
     def undo(self, x: Tensor) -> Tensor:
         """From deviations back to the samples' own units."""
-        return x * (self.var + _EPSILON).sqrt().float() + self.mean.float()
+        return x * self.deviation.float() + self.mean.float()
 
 
 class ObservationNormaliser(nn.Module):

@@ -33,6 +33,7 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
         "failures": _failures(summary),
         "lost": "; ".join(f"{name}: {what}" for name, what in _part(summary, "losses").items()),
         "observers": _observers(summary),
+        "flight log": _flight_log(summary),
         **_places(summary.get("run")),
     }
     title = summary.get("title")
@@ -57,6 +58,14 @@ def verdict(summary: Mapping[str, Any]) -> str:
     if abs(gain) <= CHANCE * abs(random):
         return f"not learned, about as good as chance: {numbers}"
     return f"learned: {numbers}" if gain > 0 else f"not learned, worse than chance: {numbers}"
+
+
+def _flight_log(summary: Mapping[str, Any]) -> str:
+    """What the flight log cost, or why it ends early."""
+    log = _part(summary, "flight_log")
+    if not log:
+        return ""
+    return str(log.get("lost") or f"{count(log['bytes'])} bytes, {log['cpu_share'] * 100:.2f}% of the time")
 
 
 def _evaluated(summary: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
 
 Number = float | int | None
+EXTREMES = {"min": min, "max": max}  # metrics called so are not averaged
 NONE_ENDED = EpisodesEnded(Progress(), (), (), ())
 
 
@@ -43,7 +44,7 @@ class Row:
     return_mean_100: float | None
     length_mean_100: float | None
     steps_per_second: float | None  # agent decisions over the stretch; None if it took no time
-    metrics: Mapping[str, float]  # mean over the updates of the stretch
+    metrics: Mapping[str, float]  # mean over the updates of the stretch; of lag/max the greatest, of lag/min the least
 
     def flat(self) -> dict[str, Number]:
         """The row as one mapping, in the order of the columns."""
@@ -76,6 +77,7 @@ class MetricsWindow:
         self._is_first = True
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
+        self._extremes: dict[str, float] = {}
 
     def add(self, event: Event) -> Row | None:
         """Take one event in; a row if one is complete."""
@@ -89,6 +91,8 @@ class MetricsWindow:
             for name, value in event.metrics.items():
                 self._sums[name] = self._sums.get(name, 0.0) + value
                 self._counts[name] = self._counts.get(name, 0) + 1
+                if (extreme := EXTREMES.get(name.rpartition("/")[2])) is not None:
+                    self._extremes[name] = extreme(self._extremes.get(name, value), value)
             if self._is_first or event.progress.seconds - self._begin.seconds >= self._interval:
                 return self._complete(event.progress)
         elif isinstance(event, Checkpointing | Stopped) and self._last is not None:
@@ -96,11 +100,11 @@ class MetricsWindow:
         return None
 
     def _complete(self, progress: Progress) -> Row:
-        metrics = {name: total / self._counts[name] for name, total in self._sums.items()}
+        metrics = {name: total / self._counts[name] for name, total in self._sums.items()} | self._extremes
         # A mean of rates is not the rate of the whole stretch, so ours replaces what single updates measured.
         metrics.pop("steps_per_second", None)
         seconds = progress.seconds - self._begin.seconds
         rate = (progress.env_steps - self._begin.env_steps) / seconds if seconds > 0 else None
         self._begin, self._last, self._is_first = progress, None, False
-        self._sums, self._counts = {}, {}
+        self._sums, self._counts, self._extremes = {}, {}, {}
         return Row(progress, self._episodes.return_mean, self._episodes.length_mean, rate, metrics)

@@ -107,7 +107,8 @@ class Blueprint:
         store = STORES[self.recipe.store.kind](self.flow.unrolls, device)
         is_serial = self.runtime.kind == "serial"
         overlaps = self.recipe.topology.kind == "async" and not is_serial
-        stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, overlaps)
+        decides_apart = not is_serial and self.runtime.roles != "fused"
+        stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, overlaps, decides_apart=decides_apart)
         return Learner(
             name,
             network,

@@ -20,7 +20,7 @@ def sync(plan: Blueprint) -> Graph:
 
 
 def asynchronous(plan: Blueprint) -> Graph:
-    """Asynchronous training: the same components and links with room for what is in flight.
+    """Asynchronous training: the same components and links with room for what is in flight, and for tickets given anew.
 
     An actor has up to `in_flight` tickets and slots, so it goes on while the learner learns. A ticket names the version
     that was newest when it was given; as many are kept as pass until its turn comes, if all actors are equally fast.
@@ -80,7 +80,7 @@ def _wired(plan: Blueprint, versions: int) -> Graph:
 
     links = [
         *(
-            Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), in_flight)
+            Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), 2 * in_flight)
             for i in groups
         ),
         Link(
