@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollmill.algorithms.registry import RECIPES
+from rollmill.algorithms.registry import RECIPES, find_recipe
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.config_file import Loaded
 from rollmill.envs.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
 from rollmill.interruption import Interruption
-from rollmill.models.weights import load_weights
+from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.events import Event, Opened, Progress
 from rollmill.observe.guests import make_guests
@@ -191,16 +191,17 @@ class Experiment:
         for role, device in self.config.runtime.devices.model_dump().items():
             if device != "cpu":
                 return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
-        grade, flow = resume_grade(self.config.env), self.config.algorithm.flow(self.config.env.groups)
-        if grade == EXACT and flow.in_flight > 1:
+        grade = resume_grade(self.config.env)
+        if grade == EXACT and find_recipe(self.config.algorithm.name).topology.kind == "async":
             return f"{EXACT} state, asynchronous: unrolls in flight are made anew, with newer weights"
         return grade
 
     def _fitting_weights(self, path: Path, blueprint: Blueprint) -> dict[str, Array]:
         """The weights to begin with, tried on a network before anything is made."""
-        weights = weights_at(path)
+        network = blueprint.network("cpu")
+        weights = in_units_of_rewards(weights_at(path), weights_of(network))
         try:
-            load_weights(blueprint.network("cpu"), weights)
+            load_weights(network, weights)
         except Refused as refusal:
             raise Refused(f"--from {path}: {refusal}") from None
         return weights
@@ -257,7 +258,8 @@ def _finish(experiment: Experiment) -> Run:
 
 def _tiny(config: ExperimentConfig) -> ExperimentConfig:
     """The same experiment through all its parts in seconds: serial, one thread, an update or two."""
-    algorithm, steps = config.algorithm.tiny(config.env.groups * config.env.group_size)
+    columns = config.algorithm.flow(config.env.groups).unrolls * config.env.group_size
+    algorithm, steps = config.algorithm.tiny(columns)
     return config.model_copy(
         update={
             "algorithm": algorithm,

@@ -128,7 +128,7 @@ def test_the_agents_time_limit_counts_decisions(group_of):
 
 
 def test_health_gathering_has_sample_factorys_conventions(group_of):
-    """0.01 per tic, 1 for more health, −5 for death, five actions; the file says 1, nothing, −100 and four."""
+    """0.01 per tic, 1 for more health, nothing for death, five actions; the file says 1, nothing, −100 and four."""
     group = group_of("health_gathering_supreme", variables=("HEALTH",))
     assert group.action_space.n == 5
     gains = 0
@@ -139,7 +139,7 @@ def test_health_gathering_has_sample_factorys_conventions(group_of):
         reward, terminated, _ = step(group, draw.choice([1, 2, 3, 3, 3]))
         health = float(group.obs["variables"][0, 0])
         if terminated:
-            assert reward == pytest.approx(-5 + 0.04)
+            assert reward == pytest.approx(0.04)
             break
         assert reward == pytest.approx(0.04 + (health > before))
         gains += health > before

@@ -272,3 +272,12 @@ def test_the_controller_comes_back_as_it_was():
     again = LagController(Flow(1, 4, 3.0), 8)
     again.restore(controller.state())
     assert again.allowed == controller.allowed == 4
+
+
+def test_settings_under_which_every_unroll_would_be_too_old_are_refused():
+    """Otherwise such a run goes on to its end without having learned anything."""
+    config = APPOConfig(unrolls=1, in_flight=2, max_lag=20)
+    assert config.flow(10).in_flight == 2
+    with pytest.raises(Refused, match=r"max_lag=20 would leave out every unroll.*lag by 31 updates"):
+        config.flow(16)
+    assert config.model_copy(update={"target_lag": 5.0}).flow(16).target_lag == 5.0

@@ -75,6 +75,13 @@ class APPOConfig(PPOConfig):
 
     def flow(self, groups: int) -> Flow:
         """Nobody waits: every actor owes up to `in_flight` unrolls, and `unrolls` of any make an update."""
+        lag = groups * self.in_flight / self.unrolls - 1  # of all of them, when nobody is slower than the others
+        if min(lag, lag if self.target_lag is None else self.target_lag) > self.max_lag:
+            raise Refused(
+                f"algorithm.max_lag={self.max_lag} would leave out every unroll: with env.groups={groups} × in_flight="
+                f"{self.in_flight} / unrolls={self.unrolls} they lag by {lag:g} updates; "
+                "raise unrolls or max_lag, or set target_lag"
+            )
         return Flow(self.unrolls, self.in_flight, self.target_lag)
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:

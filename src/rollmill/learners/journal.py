@@ -161,7 +161,8 @@ def _behind(unroll: Mapping[str, Nested]) -> Border:
 def _follow(trails: dict[int, Trail], unroll: Mapping[str, Nested]) -> None:
     """Lengthen the trails of the environments by an unroll, or begin them anew."""
     for k, (is_new, actions) in enumerate(_last_actions(unroll)):
-        if is_new or k not in trails:
+        # where the first row begins an episode, the one before it was given up
+        if is_new or unroll["reset"][0][k] or k not in trails:
             trails[k] = Trail(actions.copy())
         else:
             trails[k].extend(actions.copy())

@@ -15,7 +15,7 @@ from rollmill import nested
 from rollmill.actors.component import Notice
 from rollmill.algorithms.recipe import Remembering, Update, UpdateContext, UpdateRule
 from rollmill.config import Config
-from rollmill.errors import Detected
+from rollmill.errors import Detected, NoExperience
 from rollmill.learners.checkpoint import Content
 from rollmill.learners.finite import refuse_nonfinite
 from rollmill.learners.flight import Flight, NoFlight
@@ -77,6 +77,7 @@ class Learner:
         self.flight: Flight = NoFlight()
         self.tap: Tap | None = None
         self._incarnations = [0] * len(self.ticket_ports)
+        self._makers: dict[tuple[int, int], int] = {}  # incarnation that made an unroll, by actor and sequence
         self._version = 0  # of the weights: updates made so far
         self._has_begun = False
         self.is_torn = False  # in the middle of an update that was not finished: not to be captured
@@ -109,6 +110,8 @@ class Learner:
         if self.store.may_sample():
             self._update()
             return True
+        if isinstance(self.ledger, FlightLedger) and not self.ledger.missing():
+            raise NoExperience(f"update {self._version + 1}: every environment failed; nothing to learn from")
         return progressed
 
     def take_in(self) -> bool:
@@ -116,6 +119,7 @@ class Learner:
         progressed = False
         while (lease := self._unrolls.take()) is not None:
             ticket = self.store.insert(lease)
+            self._makers[ticket[:2]] = self._incarnations[ticket.actor]
             self._stopwatch.collected(ticket.actor, *lease.arrays["seconds"].tolist()[:2])
             self.ledger.arrived(ticket)
             progressed = True
@@ -219,7 +223,7 @@ class Learner:
         self._note_lost_episodes(sampled)
         self.flight.consumed(
             number,
-            [(held.ticket, self._incarnations[held.ticket.actor], held.lease.arrays) for held in sampled.unrolls],
+            [(held.ticket, self._makers.pop(held.ticket[:2]), held.lease.arrays) for held in sampled.unrolls],
         )
         try:
             refuse_nonfinite(parts, sampled.owners, number)

@@ -12,6 +12,8 @@ import torch
 from rollmill.errors import Refused
 from rollmill.types import Array, ArraySpec
 
+_STATISTICS = "return_statistics."  # buffers of the networks of some algorithms
+
 
 def weights_of(network: torch.nn.Module) -> dict[str, Array]:
     """Every parameter and buffer by name; views where they live on the CPU."""
@@ -41,6 +43,20 @@ def load_weights(network: torch.nn.Module, weights: Mapping[str, Array]) -> None
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise Refused(f"the weights don't fit the network of this config: {reason}") from error
+
+
+def in_units_of_rewards(weights: Mapping[str, Array], fresh: Mapping[str, Array]) -> dict[str, Array]:
+    """Weights for another network, which has return statistics of its own (those of `fresh`) or none.
+
+    What the value head learned in units of the old statistics is put into its own weights.
+    """
+    old = {name.removeprefix(_STATISTICS): array for name, array in weights.items() if name.startswith(_STATISTICS)}
+    kept = {name: array for name, array in weights.items() if not name.startswith(_STATISTICS)}
+    if old and float(old["count"]) > 0 and "value.weight" in kept:
+        deviation = np.sqrt(old["var"] + 1e-8)
+        kept["value.weight"] = (kept["value.weight"] * deviation).astype(np.float32)
+        kept["value.bias"] = (kept["value.bias"] * deviation + old["mean"]).astype(np.float32)
+    return kept | {name: array for name, array in fresh.items() if name.startswith(_STATISTICS)}
 
 
 class WeightsLoader:

@@ -55,7 +55,10 @@ class ProcessGuest:
         """Have the event handled over there."""
         if isinstance(event, Opened) and self._process is None:
             self._start(Path(event.run) / "logs")
-            self._ask(self._config)
+            try:
+                self._ask(self._config)
+            except HookFailed as failure:
+                raise Gone(f"because it could not be made: {failure}") from None
         if not isinstance(event, UnrollLent):
             self._ask(event)
             return

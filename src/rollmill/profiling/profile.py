@@ -127,6 +127,8 @@ def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeS
         raise RollmillError("the training ended before its second update, so there is nothing to look at")
     if not window.after:  # interrupted
         sampler.stop()
+        if native is not None:
+            native.stop()
         window.after = family_usage(os.getpid())
     return window
 

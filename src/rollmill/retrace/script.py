@@ -44,7 +44,8 @@ class Script:
 
     def most_lag(self, until: int) -> int:
         """Updates between the weights of an unroll and the ones that it changed, at most."""
-        return max(u - 1 - unroll.ticket.version for u in range(1, until + 1) for unroll in self.unrolls(u))
+        lags = (u - 1 - unroll.ticket.version for u in range(1, until + 1) for unroll in self.unrolls(u))
+        return max(lags, default=0)
 
 
 def read_script(run: Path) -> Script:

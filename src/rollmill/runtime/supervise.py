@@ -71,6 +71,7 @@ class Team:
     attempts: int = 0  # replacements in a row
     first: Incident | None = None  # that made them necessary
     unrolls: int = 0  # that had come at the last of them
+    seen: tuple[int, int, float] = (0, 0, 0.0)  # its unrolls when the last came, everybody's then, and when that was
     busy: Mapping[End, tuple[int, ...]] = field(default_factory=dict)
 
 
@@ -233,9 +234,23 @@ class Supervisor:
                 continue
             if (hung := self._vitals.hung(place)) is not None:
                 self._blame(place, place, hung, self._dump(place, pid), kill_after=0.0)
+            elif (silence := self._silence(self._team_of[place])) is not None:
+                self._blame(place, place, silence, self._dump(place, pid), kill_after=0.0)
             elif limit is not None and (used := resident_bytes(pid) / 1e9) > limit:
                 reason = f"used {used:.2g} GB, more than runtime.worker_memory_gb={limit:g}"
                 self._blame(place, place, reason, kill_after=0.0)
+
+    def _silence(self, team: Team) -> str | None:
+        """How long nothing came from workers that have tickets, while others went on; None if that is no wonder."""
+        taken = self._ports["unrolls"].taken
+        own, all_of_them = sum(taken[actor] for actor in team.actors), sum(taken)
+        waits = not team.starting and not set(self._learner.missing()).isdisjoint(team.actors)
+        if not waits or own != team.seen[0] or not team.seen[2]:
+            team.seen = (own, all_of_them, monotonic())
+        silent = monotonic() - team.seen[2]
+        if silent < self._config.stall_seconds or all_of_them - team.seen[1] < 2 * len(taken):
+            return None  # with everybody silent it is the whole run that stalls
+        return f"made no unroll for {silent:.0f} s while others did (runtime.stall_seconds)"
 
     def _dump(self, place: str, pid: int) -> str:
         """The stacks of a hung worker, which are kept in the logs, too."""

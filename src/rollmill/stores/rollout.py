@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -105,7 +104,7 @@ class RolloutStore(_Store):
         self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
     ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
         batch, columns = self._join(unrolls, owners), [owner for unroll in owners for owner in unroll]
-        batch["lag"] = torch.tensor([version - owner.ticket.version for owner in columns])
+        batch["lag"] = torch.tensor([version - owner.ticket.version for owner in columns], device=self._device)
         return batch, [batch], [columns]
 
     def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:
@@ -136,10 +135,25 @@ class RolloutStore(_Store):
 
 
 class ArrivalStore(RolloutStore):
-    """The same for unrolls in the order in which they came."""
+    """The same for unrolls in the order in which they came.
+
+    Those in which every environment was broken go along with the others and don't count: a group that is lost for good
+    makes them without end.
+    """
+
+    def may_sample(self) -> bool:
+        """There are enough with experience in them."""
+        return sum(map(_has_experience, self._held.values())) >= self._wanted
 
     def _choose(self) -> list[Held]:
-        return list(itertools.islice(self._held.values(), self._wanted))
+        chosen: list[Held] = []
+        missing = self._wanted
+        for held in self._held.values():
+            chosen.append(held)
+            missing -= _has_experience(held)
+            if not missing:
+                break
+        return chosen
 
 
 class EpisodeStore(_Store):
@@ -161,6 +175,10 @@ class EpisodeStore(_Store):
                 lambda leaf, stop=stop: torch.from_numpy(leaf[:stop].copy()).to(self._device), unroll[field]
             )
         return cut
+
+
+def _has_experience(held: Held) -> bool:
+    return not held.lease.arrays["broken"].all()
 
 
 def _without_broken(unroll: dict[str, Nested]) -> dict[str, Nested]:

@@ -24,7 +24,7 @@ class Conventions:
 
 _GATHERING = Conventions(
     buttons=("TURN_LEFT", "TURN_RIGHT", "MOVE_FORWARD", "MOVE_BACKWARD"),
-    rewards={"living": 0.01, "death": -5.0},
+    rewards={"living": 0.01, "death": 0.0},
     health_bonus=1.0,
     hides_weapon=True,
 )
