@@ -67,7 +67,7 @@ def _refuse_complete(path: Path, config: ExperimentConfig, found: Found) -> None
     if found.content.env_steps >= config.train.steps:
         raise Refused(
             f"{path} has made all its steps ({found.content.env_steps} of {config.train.steps}); "
-            f"raise train.steps to go on: train.steps={2 * config.train.steps}"
+            f"raise train.steps to go on: train.steps={2 * max(config.train.steps, found.content.env_steps)}"
         )
 
 

@@ -116,9 +116,10 @@ class Session:
 
     def _new_complaint(self, progress: Progress) -> Iterator[Event]:
         """What ended the flight log, once; the run goes on without it."""
-        if self._flight is not None and self._flight.complaint is not None and not self._has_complained:
+        trouble = None if self._flight is None else self._flight.complaint or self._flight.gap
+        if trouble is not None and not self._has_complained:
             self._has_complained = True
-            yield Said(progress, "run", self._flight.complaint, "warning")
+            yield Said(progress, "run", trouble, "warning")
 
     def _close_flight_log(self, progress: Progress, status: str) -> dict[str, Any] | None:
         """How the log fared, for the summary."""
@@ -127,7 +128,7 @@ class Session:
             return None
         flight.hash(progress.updates, weights_of(self._learner.network))
         flight.note("stopped", progress.updates, status=status)
-        lost = flight.complaint
+        lost = flight.complaint or flight.gap
         flight.close()
         share = flight.cpu_seconds / max(progress.seconds - self._seconds_before, 1e-9)
         return {"bytes": flight.bytes, "cpu_share": share, **({} if lost is None else {"lost": lost})}

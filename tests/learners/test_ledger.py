@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from rollmill.actors.tickets import Turn
-from rollmill.errors import Stalled
+from rollmill.algorithms.appo import APPOConfig
+from rollmill.errors import Refused, Stalled
 from rollmill.learners.ledger import FlightLedger, LagController
 from rollmill.models.weights import WeightsLoader, weights_of, weights_spec
 from rollmill.transport.local import LocalCell, LocalChannel
@@ -250,14 +251,25 @@ def test_the_controller_keeps_the_mean_lag_under_its_target(actors, in_flight, u
     assert min(allowed) >= unrolls
 
 
+def test_the_controller_begins_with_what_its_target_allows():
+    """One consumed per update: with 4 in flight an unroll waits for 3 others."""
+    assert {allowed for _, allowed in settled(Flow(1, 4, 3.0), 8, 200)} == {4}
+
+
 def test_the_controller_does_not_mistake_what_was_in_flight_before_a_change_for_its_effect():
-    """32 in flight, one consumed: the first turn shows 31, so 4 are allowed, and that stays although 28 must go first.
+    """32 in flight, one consumed: a turn shows 31, so 4 are allowed, and that stays although 28 must go first.
 
     32 updates fill the flight and 32 are measured.
     """
-    found = settled(Flow(1, 4, 3.0), 8, 200)
-    assert {allowed for _, allowed in found[:64]} == {32}
-    assert {allowed for _, allowed in found[64:]} == {4}
+    controller = LagController(Flow(1, 4, 3.0), 8)
+    controller.restore({"allowed": 32})
+    flight, allowed = [], []
+    for version in range(200):
+        flight += [version] * (controller.allowed - len(flight))
+        allowed.append(controller.allowed)
+        controller.measured(version - flight.pop(0))
+    assert set(allowed[:64]) == {32}
+    assert set(allowed[64:]) == {4}
 
 
 def test_a_target_that_is_never_reached_changes_nothing():
@@ -267,11 +279,11 @@ def test_a_target_that_is_never_reached_changes_nothing():
 
 def test_the_controller_comes_back_as_it_was():
     controller = LagController(Flow(1, 4, 3.0), 8)
-    while not controller.measured(31.0):
+    while not controller.measured(1.0):
         pass
     again = LagController(Flow(1, 4, 3.0), 8)
     again.restore(controller.state())
-    assert again.allowed == controller.allowed == 4
+    assert again.allowed == controller.allowed == 5
 
 
 def test_settings_under_which_every_unroll_would_be_too_old_are_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import tracer_parts
 from tracer_reading import SIZE, STEPS, Reader, run
@@ -17,6 +18,8 @@ from rollmill.observe.events import Updated
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import episode_seed
+from rollmill.stores.rollout import ArrivalStore
+from rollmill.transport.ports import Lease
 
 CONFIG = {
     "seed": 3,
@@ -112,21 +115,21 @@ WIDE = {"env.groups": 8, "algorithm.in_flight": 4, "algorithm.unrolls": 1, "algo
 
 def test_without_a_target_lag_is_what_is_in_flight(tmp_path):
     """32 unrolls in flight, one consumed per update: when one's turn comes, 31 others have gone before it."""
-    _, rows = train(tmp_path / "run", WIDE | {"train.steps": 16 * 120})
+    _, rows = train(tmp_path / "run", WIDE | {"algorithm.max_lag": 40, "train.steps": 16 * 120})
     assert {row["lag/mean"] for row in rows[40:]} == {31.0}
     assert {row["port/in_flight"] for row in rows[1:]} == {32.0}
 
 
 def test_the_controller_keeps_a_real_run_under_its_target_and_the_log_says_so(tmp_path):
     summary, rows = train(tmp_path / "run", WIDE | {"algorithm.target_lag": 3.0, "train.steps": 16 * 160})
-    assert max(row["lag/mean"] for row in rows) == 31.0
+    assert max(row["lag/mean"] for row in rows) == 3.0
     assert {row["lag/mean"] for row in rows[-40:]} == {3.0}
     assert rows[-1]["port/in_flight"] == 4
     limits = [
         e for e in read_flight(tmp_path / "run" / "flight.log").entries if isinstance(e, Note) and e.kind == "limit"
     ]
     assert [note.facts["in_flight"] for note in limits] == [4]
-    assert limits[0].update == 64, "32 updates until all that is in flight lags, 32 to measure"
+    assert limits[0].update == 0
     assert retraced(tmp_path / "run") == summary["parameters_sha256"]
 
 
@@ -256,3 +259,22 @@ def test_while_one_group_waits_for_actions_its_worker_steps_the_other(tmp_path):
     inside = sum(any(end <= b and e <= begin for end, begin in waits) for b, e in second)
     assert len(first) >= 60
     assert inside >= 0.8 * min(len(first), len(second)), f"{inside} of {len(second)} steps"
+
+
+def test_unrolls_without_experience_go_along_and_do_not_count():
+    """A group that is lost for good makes such unrolls without end: they may neither end the run nor fill batches."""
+    store = ArrivalStore(2, "cpu")
+
+    def unroll(actor, sequence, is_broken):
+        arrays = {"ticket": np.array([actor, sequence, 0]), "broken": np.array([is_broken, is_broken])}
+        store.insert(Lease(arrays, 0))
+
+    for sequence in range(3):
+        unroll(0, sequence, True)
+    unroll(1, 0, False)
+    assert not store.may_sample()
+    unroll(0, 3, True)
+    unroll(1, 1, False)
+    unroll(1, 2, False)
+    assert store.may_sample()
+    assert [held.ticket[:2] for held in store._choose()] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (1, 1)]

@@ -80,7 +80,7 @@ class APPOConfig(PPOConfig):
             raise Refused(
                 f"algorithm.max_lag={self.max_lag} would leave out every unroll: with env.groups={groups} × in_flight="
                 f"{self.in_flight} / unrolls={self.unrolls} they lag by {lag:g} updates; "
-                "raise unrolls or max_lag, or set target_lag"
+                f"raise unrolls or max_lag, or set target_lag (now {self.target_lag}) to less"
             )
         return Flow(self.unrolls, self.in_flight, self.target_lag)
 

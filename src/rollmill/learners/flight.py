@@ -107,6 +107,7 @@ class FlightWriter:
         self._crc = 0
         self._file: int | None = None
         self.complaint: str | None = None
+        self.gap: str | None = None  # what was lost before this process began
         self.bytes = 0
         self.cpu_seconds = 0.0  # of this thread, spent here
         try:
@@ -153,6 +154,10 @@ class FlightWriter:
     def _open(self, path: Path) -> None:
         """Go on behind the last whole record; half a record of a process that was killed is cut off."""
         read = read_flight(path) if path.is_file() else None
+        if read is not None and read.damage is not None:
+            aside = path.with_name(f"{path.name}.damaged")
+            aside.write_bytes(path.read_bytes())
+            self.gap = f"{read.damage}; all from there on is in {aside.name}, and this run can't be retraced beyond it"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if read is not None and read.size:
             os.ftruncate(self._file, read.size)

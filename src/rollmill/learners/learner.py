@@ -104,6 +104,8 @@ class Learner:
             self._has_begun = True
             self.started = perf_counter()
             self._stopwatch.restart()
+            if isinstance(self.ledger, FlightLedger) and self.ledger.controller.is_limiting:
+                self.flight.note("limit", self._version, in_flight=self.ledger.controller.allowed)
             self._publish()
             return True
         progressed = self.take_in()

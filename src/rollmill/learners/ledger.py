@@ -17,16 +17,22 @@ class LagController:
     """Keeps the mean lag under a target by how many unrolls may be in flight.
 
     An unroll waits for those that are ahead of it: with N in flight and U consumed per update, its lag is about
-    N / U - 1. After a change it waits until all that was in flight before is consumed, and then takes the mean over
-    enough updates to tell a trend from chance.
+    N / U - 1, which gives the first allowance. After a change it waits until all that was in flight before is consumed,
+    and then takes the mean over enough updates to tell a trend from chance.
     """
 
     def __init__(self, flow: Flow, actors: int) -> None:
         self._target, self._unrolls = flow.target_lag, flow.unrolls
         self._most = actors * flow.in_flight
-        self.allowed = self._most
+        expected = self._most if flow.target_lag is None else int(flow.unrolls * (flow.target_lag + 1))
+        self.allowed = min(max(expected, flow.unrolls), self._most)
         self._settling = self._turn(self.allowed)  # updates to come whose lag says nothing about what is allowed now
         self._sum, self._count = 0.0, 0  # of the lags since then
+
+    @property
+    def is_limiting(self) -> bool:
+        """Fewer are allowed than the actors could have."""
+        return self.allowed < self._most
 
     def measured(self, lag: float) -> bool:
         """Take note of the mean lag of an update; whether the allowance changed."""

@@ -61,7 +61,7 @@ def call(hooks: Hooks, event: Event) -> None:
     """Call the hook for an event; whatever it raises becomes a `HookFailed` of one line."""
     try:
         _call(hooks, event)
-    except Exception as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # a thread of ours has nobody else to tell
         kind = HookRefused if isinstance(error, OSError) else HookFailed
         raise kind(_described(hooks, event, error)) from error
 
@@ -91,7 +91,7 @@ def _call(hooks: Hooks, event: Event) -> None:
             hooks.on_stop(progress, event.status, event.summary)
 
 
-def _described(hooks: Hooks, event: Event, error: Exception) -> str:
+def _described(hooks: Hooks, event: Event, error: BaseException) -> str:
     """Which hook, what it raised, and the line of the user's own code."""
     hook = "on_trajectory" if isinstance(event, UnrollSeen) else _HOOKS[type(event)]
     frames = traceback.extract_tb(error.__traceback__)

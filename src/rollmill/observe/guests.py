@@ -81,7 +81,7 @@ def load_hooks(config: ObserverConfig, key: str) -> Hooks:
         raise Refused(f"{key}.args={config.args}: {error}; arguments of {found.__name__}: {takes}") from None
     try:
         return found(**config.args)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise Refused(f"{key}.args={config.args}: {found.__name__} can't be made: {said}; mend them") from error
 

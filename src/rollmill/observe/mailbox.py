@@ -254,7 +254,7 @@ class Mailbox:
         """
         try:
             call(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             self.delivery.errors += 1
             if self.delivery.errors == 1:
                 shown = str(error) if isinstance(error, HookFailed | Gone) else repr(error)
@@ -271,6 +271,6 @@ class Mailbox:
         return True
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if isinstance(error, OSError | HookFailed | Gone) and text else f"{type(error).__name__}: {text}"

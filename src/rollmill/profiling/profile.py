@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -57,7 +58,7 @@ class _Window:
 
 def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | None, is_native: bool) -> Profiled:
     """Train for so many seconds and write table, stacks and flame graph below `out`."""
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise Refused(f"--seconds {seconds:g}: a profile takes time: give more than 0")
     changed = {change.partition("=")[0] for change in CHANGES}
     kept = [override for override in overrides if override.partition("=")[0] not in changed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def tune(
     is_shown: bool,
 ) -> dict[str, Any]:
     """Measure for about so many seconds, write the fastest setting, and say all that was found."""
-    if seconds <= 0:
+    if not 0 < seconds < math.inf:
         raise Refused(f"--seconds {seconds:g}: measuring takes time: give more than 0")
     path = fragment_path(config, out)
     loaded = load_config(config, overrides)
