@@ -36,7 +36,8 @@ def test_a_killed_run_goes_on_to_the_same_parameters(case, kind, victims, tmp_pa
     print(f"{case} {kind}: {outcome.kills} kills, {outcome.resumes} resumes, {outcome.replaced}")
 
 
-@pytest.mark.parametrize("case", ["cartpole", pytest.param("replayed", marks=pytest.mark.prove)])
+@pytest.mark.prove
+@pytest.mark.parametrize("case", ["cartpole", "replayed"])
 def test_killing_workers_fifty_times_in_one_run(case, tmp_path):
     """The run finishes with all steps and the same hash; each recovery takes at most 4 s plus the replay."""
     times = 8 if case == "cartpole" else 16  # 320 updates

@@ -192,7 +192,9 @@ def test_an_observer_that_hangs_at_the_end_is_left_behind(tmp_path, monkeypatch)
 
 
 def test_a_hanging_process_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr("rollmill.observe.dispatcher.Dispatcher.dismiss.__defaults__", (2.0,))  # enough to have it started
+    monkeypatch.setattr(
+        "rollmill.observe.dispatcher.Dispatcher.dismiss.__defaults__", (2.0,)
+    )  # enough to have it started
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     run = rollmill.train(observed(entry("Sleeper", args={"seconds": 60}, where="process")), run=tmp_path / "run")
     assert run.summary["observers"]["Sleeper"]["detached"] == 1
