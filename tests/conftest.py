@@ -8,7 +8,7 @@ import pytest
 
 # Each has a sibling with other parameters that stays in `make test`.
 LONG = [
-    r"test_identity.*\[(dict|normalised|frozen-lake|memory)\]",
+    r"test_identity.*\[(dict|normalised|frozen-lake)\]",
     r"test_a_capture_of_one_runtime_goes_on_in_another\[.*(split|central)",
     r"test_killing_workers_again_and_again_changes_no_bit\[(split|fused)-slow\]",
     r"test_an_interrupted_run_is_loadable\[15-143-async\]",
