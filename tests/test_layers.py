@@ -24,6 +24,7 @@ LAYERS = [
         "caches",
         "children",
         "sampling",
+        "native",
     },
     {"models"},
     {"stores", "transport", "algorithms", "envs"},

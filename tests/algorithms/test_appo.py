@@ -18,7 +18,7 @@ from rollmill.algorithms.returns import gae, vtrace
 from rollmill.errors import Refused
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.models.config import ModelConfig
-from rollmill.models.weights import weights_of
+from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 
 OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
 IMAGES = gym.spaces.Box(0, 255, (2, 12, 12), np.uint8)
@@ -434,3 +434,19 @@ def test_what_the_values_mean_does_not_change_with_the_statistics():
     torch.testing.assert_close(
         network.return_statistics.undo(network(obs, {}, None).value), before, rtol=1e-4, atol=1e-3
     )
+
+
+def test_weights_from_appo_mean_the_same_in_ppo_and_in_another_appo():
+    """`--from` between the two: the units of the value head go into its own weights."""
+    network, obs = make_network(), torch.randn(1, 5, *OBSERVATIONS.shape)
+    network.observe_returns(torch.tensor([300.0, -100.0, 250.0, 7.0]))
+    expected = network.return_statistics.undo(network(obs, {}, None).value)
+    for recipe in (ppo.RECIPE, appo.RECIPE):
+        other = make_network(recipe)
+        load_weights(other, in_units_of_rewards(weights_of(network), weights_of(other)))
+        torch.testing.assert_close(other(obs, {}, None).value, expected, rtol=1e-4, atol=1e-3)
+    assert float(other.return_statistics.count) == 0, "its own statistics begin anew"
+    plain = make_network(ppo.RECIPE)
+    back = make_network()
+    load_weights(back, in_units_of_rewards(weights_of(plain), weights_of(back)))
+    torch.testing.assert_close(back(obs, {}, None).value, plain(obs, {}, None).value, rtol=0, atol=0)

@@ -177,6 +177,26 @@ def test_a_record_left_out_or_moved_is_found(tmp_path):
     assert "behind update 0 " in read_flight(path).damage
 
 
+def test_a_damaged_log_is_kept_aside_when_the_run_goes_on(tmp_path):
+    path = tmp_path / "flight.log"
+    write(path).close()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    before = read_flight(path)
+    writer = write(path, updates=1, begin=4)
+    writer.close()
+    assert (tmp_path / "flight.log.damaged").read_bytes() == bytes(data), "nothing is lost"
+    assert writer.gap == (
+        f"{before.damage}; all from there on is in flight.log.damaged, and this run can't be retraced beyond it"
+    )
+    assert writer.complaint is None
+    after = read_flight(path)
+    assert after.damage is None
+    assert after.entries[: len(before.entries)] == before.entries
+    assert updates_of(after.entries)[-1] == 5, "and new updates are logged"
+
+
 def test_a_payload_that_makes_no_sense_counts_as_damage(tmp_path):
     path = tmp_path / "log"
     write(path).close()

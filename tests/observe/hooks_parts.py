@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 
 import numpy as np
@@ -77,6 +78,11 @@ class Flooder(rollmill.Hooks):
 
     def on_trajectory(self, progress, unroll):
         self.on_training_step(progress, unroll.version, {})
+
+
+class Quitter(rollmill.Hooks):
+    def on_training_step(self, progress, version, metrics):
+        sys.exit(0)
 
 
 class Suicide(rollmill.Hooks):

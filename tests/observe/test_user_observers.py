@@ -201,6 +201,16 @@ def test_a_hanging_process_is_ended(tmp_path, monkeypatch):
     assert {child.pid for child in psutil.Process().children(recursive=True)} <= before
 
 
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_an_observer_that_calls_exit_is_counted_like_one_that_raises(tmp_path, where, undisturbed):
+    run = rollmill.train(observed(entry("Quitter", where=where)), run=tmp_path / "run")
+    record = run.summary["observers"]["Quitter"]
+    assert run.status == "done"
+    assert run.summary["parameters_sha256"] == undisturbed
+    assert (record["errors"], record["detached"]) == (3, 1)
+    assert record["first_error"].startswith("Quitter.on_training_step: SystemExit: 0 (hooks_parts.py, line ")
+
+
 def test_an_observer_whose_process_is_killed_is_counted_and_the_run_goes_on(tmp_path, undisturbed):
     config = observed(entry("Suicide", where="process"))
     run = rollmill.train(config, run=tmp_path / "run")

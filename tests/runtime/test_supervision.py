@@ -184,6 +184,26 @@ def test_a_dead_nursery_is_replaced_with_all_workers(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_worker_that_stands_still_is_replaced_while_the_others_go_on(tmp_path):
+    """No environment hangs, nobody waits for its unrolls: only that it makes none, while others do, gives it away."""
+    algorithm = {"name": "appo", "unroll": 16, "unrolls": 2, "in_flight": 2, "minibatch": 64}
+    overrides = FUSED | {"runtime.stall_seconds": 1.5, "train.steps": 10_000_000}
+    experiment = Experiment(load_config(BASE | {"algorithm": algorithm}, overrides), tmp_path / "run")
+    still, stood_at, replaced = None, 0, []
+    for event in experiment.run():
+        if isinstance(event, Updated) and event.version >= 10 and still is None:
+            still, stood_at = family()[2][0], event.version
+            still.suspend()
+        elif isinstance(event, WorkerReplaced):
+            replaced.append(event)
+            experiment.stop()
+    assert len(replaced) == 1
+    assert "made no unroll for" in replaced[0].reason
+    assert replaced[0].progress.updates > stood_at + 2, "the other worker went on"
+    assert not still.is_running()
+
+
+@pytest.mark.slow
 def test_a_dead_guardian_is_replaced_and_the_run_goes_on(tmp_path):
     guardians = []
 

@@ -16,7 +16,7 @@ from rollmill.models.config import ActivationName, ModelConfig, PaddingName
 from rollmill.models.inputs import BYTE_SCALE, ImageLayout
 from rollmill.models.layers import ACTIVATIONS
 
-_IN_PLACE: dict[ActivationName, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "elu": F.elu_, "tanh": torch.tanh_}
+_IN_PLACE: dict[ActivationName, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "tanh": torch.tanh_}
 Margins = tuple[int, int, int, int]  # zeros to the left, to the right, above and below, as `F.pad` counts them
 
 
@@ -36,7 +36,7 @@ class CNN(nn.Module):
         self.convolutions = nn.ModuleList(convolutions)
         self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         # in its place: saves memory, and elu's way back then starts from the result, without another exponential
-        self._activation = _IN_PLACE.get(activation, ACTIVATIONS[activation])
+        self._activation = _in_place(activation)
         height, width = layout.height, layout.width
         self._margins: list[Margins | None] = []
         for convolution in convolutions:
@@ -101,6 +101,14 @@ class ListedCNN(CNN):
             for inputs, (filters, size, stride) in zip(channels[:-1], config.conv, strict=True)
         ]
         super().__init__(layout, layers, config.features, config.activation, config.padding)
+
+
+def _in_place(activation: ActivationName) -> Callable[[Tensor], Tensor]:
+    if activation == "elu":
+        from rollmill.models.elu import elu_  # loads numba
+
+        return elu_
+    return _IN_PLACE.get(activation, ACTIVATIONS[activation])
 
 
 def same_margins(length: int, size: int, stride: int) -> tuple[int, int]:

@@ -130,8 +130,11 @@ class Checker:
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
         """Compare the unrolls of an update before it learns from them."""
         with _witnessed(self._witness):
-            for (ticket, _, arrays), logged in zip(unrolls, self._script.unrolls(update), strict=True):
-                _compare(update, ticket, arrays, logged)
+            logged = self._script.unrolls(update)
+            if len(unrolls) != len(logged):
+                raise Diverged(update, "unrolls", f"it learns from {len(unrolls)}, in the log from {len(logged)}")
+            for (ticket, _, arrays), entry in zip(unrolls, logged, strict=True):
+                _compare(update, ticket, arrays, entry)
         if self._witness is not None:
             self._witness.about_to_update(update)
 

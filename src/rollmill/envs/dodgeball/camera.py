@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from rollmill.envs.dodgeball.scene import HALF_X, HALF_Y, HALF_Z, IS_FLYING, Numbers, Scene, rotation
-from rollmill.envs.native import compiled
+from rollmill.native import compiled
 from rollmill.types import Array
 
 HEIGHT, WIDTH = 240, 320

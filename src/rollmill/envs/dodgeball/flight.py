@@ -25,7 +25,7 @@ from rollmill.envs.dodgeball.scene import (
     Numbers,
     rotation,
 )
-from rollmill.envs.native import compiled
+from rollmill.native import compiled
 from rollmill.types import Array
 
 _FOLLOWS = 1 - math.exp(-SECONDS / TURN_LAG)  # share of the way to its command that the rotation goes in a step

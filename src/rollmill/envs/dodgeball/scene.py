@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rollmill.envs.dodgeball.settings import RATE, DodgeballConfig
-from rollmill.envs.native import compiled
+from rollmill.native import compiled
 from rollmill.types import Array
 
 HALF_X, HALF_Y, HALF_Z = 7.5, 7.5, 4.5  # of the box: 15 × 15 × 9 m

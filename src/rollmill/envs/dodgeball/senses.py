@@ -21,7 +21,7 @@ from rollmill.envs.dodgeball.scene import (
     Scene,
     rotation,
 )
-from rollmill.envs.native import compiled
+from rollmill.native import compiled
 from rollmill.types import Array
 
 HEIGHT, WIDTH = 19, 33

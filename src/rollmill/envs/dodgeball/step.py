@@ -21,7 +21,7 @@ from rollmill.envs.dodgeball.scene import (
     Numbers,
     Scene,
 )
-from rollmill.envs.native import compiled
+from rollmill.native import compiled
 from rollmill.types import Array
 
 _COS_70, _COS_85 = math.cos(math.radians(70)), math.cos(math.radians(85))

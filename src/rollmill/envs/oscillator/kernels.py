@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rollmill.envs.native import compiled
+from rollmill.native import compiled
 
 BVP, HINDMARSH_ROSE = 0, 1
 SCRATCH_ROWS = 6  # for the stages of three variables and the sum of their slopes

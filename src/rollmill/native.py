@@ -19,10 +19,11 @@ from rollmill.caches import own_folder
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def compiled(function: F) -> F:
+def compiled(function: F, is_fused: bool = False) -> F:
     """The function as machine code, compiled or loaded when it is first called; `py_func` is still the plain one.
 
-    Where numba is missing it stays as it is, so that its module can be imported.
+    Where numba is missing it stays as it is, so that its module can be imported. The order of operations is that of the
+    source, on every machine, unless `is_fused` lets a product and a sum be rounded once where a machine can do that.
     """
     try:
         import numba
@@ -32,8 +33,8 @@ def compiled(function: F) -> F:
     folder = kept or _folder_for(Path(function.__code__.co_filename).parent)
     numba.config.CACHE_DIR = folder  # read by the decorator, once
     try:
-        # no fast maths: the order of operations is that of the source, on every machine
-        machine_code: F = numba.njit(function, cache=bool(folder), error_model="numpy")
+        fast_maths = {"contract", "nsz"} if is_fused else False
+        machine_code: F = numba.njit(function, cache=bool(folder), error_model="numpy", fastmath=fast_maths)
         return machine_code
     finally:
         numba.config.CACHE_DIR = kept
