@@ -70,8 +70,6 @@ class ProcessRuntime:
         has_begun = False
         quiet_since = monotonic()
         while not self.learner.done and not self._is_stopping:
-            # Training begins when every worker is there: their start is not counted as its time.
-            has_begun = has_begun or not supervisor.starting
             try:
                 progressed = has_begun and self.learner.work()
             except NoExperience:
@@ -89,6 +87,9 @@ class ProcessRuntime:
                 if isinstance(event, WorkerReplaced):
                     quiet_since = monotonic()
                 yield event
+            if not has_begun and not supervisor.starting:
+                # Training begins when every worker is there: their start is not counted as its time.
+                has_begun, quiet_since = True, monotonic()
             patience = max(self._config.stall_seconds, START_SECONDS if supervisor.starting else 0.0)
             if monotonic() - quiet_since > patience:
                 raise Stalled(self._diagnosis(supervisor.starting, patience))
