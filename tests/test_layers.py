@@ -17,6 +17,7 @@ LAYERS = [
         "seeding",
         "config",
         "config_file",
+        "config_yaml",
         "errors",
         "loading",
         "liveness",

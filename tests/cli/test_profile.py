@@ -177,6 +177,29 @@ def test_a_folder_that_holds_something_is_kept(config, capsys):
     assert not Path("profiles").exists()
 
 
+def test_interrupted_before_there_is_anything_to_see_it_ends_with_130(config, capsys):
+    """By the environment itself, in its first unroll, so that it is sure to come before the first update."""
+    Path("pressing.py").write_text(
+        "import os, signal\n"
+        "import gymnasium as gym\n"
+        "import numpy as np\n\n\n"
+        "class Env(gym.Env):\n"
+        "    observation_space, action_space = gym.spaces.Box(-1, 1, (2,), np.float32), gym.spaces.Discrete(2)\n\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        super().reset(seed=seed)\n"
+        "        self.t = 0\n"
+        "        return np.zeros(2, np.float32), {}\n\n"
+        "    def step(self, action):\n"
+        "        self.t += 1\n"
+        "        if self.t == 250:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "        return np.zeros(2, np.float32), 0.0, False, False, {}\n"
+    )
+    words = ["env.id=pressing.py:Env", "env.time_limit=1000", "algorithm.unroll=300", "algorithm.minibatch=2400"]
+    assert main(["profile", config, *words, "--out", "out"]) == 130
+    assert not Path("out").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["serial", "processes"])
 def test_a_training_is_profiled(config, kind, capsys):

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rollmill.config import Origin
-from rollmill.config_file import load, parse
+from rollmill.config_file import load
+from rollmill.config_yaml import parse
 from rollmill.errors import Refused
 
 

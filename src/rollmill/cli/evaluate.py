@@ -52,9 +52,9 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of a table.")] = False,
 ) -> None:
     """Play episodes of a trained policy, beside baselines, with statistics, dumps and videos."""
-    from rollmill.evaluation.display import Display
     from rollmill.evaluation.evaluate import evaluate_request
     from rollmill.evaluation.request import Request
+    from rollmill.observe.stretch import StretchDisplay
     from rollmill.observe.writing import to_json
 
     changes = list(overrides or [])
@@ -78,7 +78,7 @@ def evaluate(
         examine=examine,
         seed=seed,
     )
-    outcome = evaluate_request(request, Display(not as_json))
+    outcome = evaluate_request(request, StretchDisplay(not as_json))
     if as_json:
         typer.echo(to_json(outcome.record, indent=2))
     if outcome.status == "interrupted":

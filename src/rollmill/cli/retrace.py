@@ -29,10 +29,10 @@ def retrace(
 
     Exit code 0: equal as far as the log goes; 1: it diverges or the log is damaged.
     """
-    from rollmill.retrace.display import Display
+    from rollmill.observe.stretch import StretchDisplay
     from rollmill.retrace.verdict import retrace_run
 
-    verdict = retrace_run(run, until, is_breaking, Display(not as_json))
+    verdict = retrace_run(run, until, is_breaking, StretchDisplay(not as_json))
     if as_json:
         typer.echo(json.dumps(verdict.record, indent=2))
     if verdict.error is not None:

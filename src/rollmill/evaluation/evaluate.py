@@ -16,12 +16,14 @@ from rollmill.errors import RollmillError
 from rollmill.evaluation.baselines import EPISODES, LEAST_SECONDS
 from rollmill.evaluation.bench import Bench, Unit
 from rollmill.evaluation.crew import Crew, ProcessCrew, SoloCrew
-from rollmill.evaluation.display import Display, closing_table
 from rollmill.evaluation.output import Output
 from rollmill.evaluation.request import Prepared, Request, checked, prepare
 from rollmill.evaluation.subject import Overrides
+from rollmill.evaluation.table import closing_table
 from rollmill.evaluation.video import write_grid
 from rollmill.interruption import Interruption
+from rollmill.observe.phrases import amount
+from rollmill.observe.stretch import StretchDisplay
 from rollmill.pulse import watchdog
 from rollmill.seeding import integer_seed
 
@@ -49,11 +51,11 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes of a run, a checkpoint or (`policy=`, `env=`) anybody; `options` are the fields of `Request`."""
     return evaluate_request(
-        Request(run=None if run is None else Path(run), overrides=overrides, **options), Display(show)
+        Request(run=None if run is None else Path(run), overrides=overrides, **options), StretchDisplay(show)
     )
 
 
-def evaluate_request(request: Request, display: Display) -> Evaluation:
+def evaluate_request(request: Request, display: StretchDisplay) -> Evaluation:
     """What `rollmill evaluate` does."""
     interruption = Interruption()
     request = checked(request)
@@ -71,7 +73,9 @@ def evaluate_request(request: Request, display: Display) -> Evaluation:
 class _Session:
     """One evaluation: the player first, then whom it is held against, then the environment's own examination."""
 
-    def __init__(self, request: Request, prepared: Prepared, display: Display, interruption: Interruption) -> None:
+    def __init__(
+        self, request: Request, prepared: Prepared, display: StretchDisplay, interruption: Interruption
+    ) -> None:
         self._request, self._prepared, self._display = request, prepared, display
         self._interruption = interruption
         self._job = job = prepared.job
@@ -97,7 +101,7 @@ class _Session:
         finally:
             self._display.finish()
             record = self._output.finish(status)
-        self._display.say(closing_table(record, self._output.folder))
+        self._display.say(*closing_table(record, self._output.folder))
         return Evaluation(self._output.folder, status, self._interruption.signal, record)
 
     def _crew(self) -> Crew:
@@ -112,7 +116,7 @@ class _Session:
         for _, played in crew.play(self._units(0, self._request.episodes), lambda: True, may_go_on):
             self._take(0, played)
             tally.add(played)
-            self._display.advance(tally.steps if steps else tally.episodes, tally.mean)
+            self._display.advance(tally.steps if steps else tally.episodes, f"return {amount(tally.mean)}")
         if tally.enough is not None:
             self._output.keep(self._names[0], tally.enough)
         if not tally.episodes and self._output.failures:
@@ -131,7 +135,7 @@ class _Session:
         playing = crew.play(units, lambda: perf_counter() < deadline, self._may_go_on)
         for done, (player, played) in enumerate(playing, 1):
             self._take(player, played)
-            self._display.advance(done, None)
+            self._display.advance(done)
         if left_out := [self._names[player] for player in others if not self._output.played[self._names[player]]]:
             self._output.tell(left_out=left_out)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollmill.errors import Refused, RollmillError
+from rollmill.errors import Refused, RollmillError, SignalExit, exit_code_of
 from rollmill.experiment import Experiment
 from rollmill.observe.events import Progress, Updated
 from rollmill.profiling.flame import write_flame_graph
@@ -125,6 +125,8 @@ def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeS
                         native.stop()
                     experiment.stop()
     if window is None or window.ended is window.begun:
+        if experiment.signal:
+            raise SignalExit(exit_code_of(experiment.signal))
         raise RollmillError("the training ended before its second update, so there is nothing to look at")
     if not window.after:  # interrupted
         sampler.stop()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.config import Origin
-from rollmill.config_file import parse
+from rollmill.config_yaml import parse
 from rollmill.errors import Refused
 from rollmill.report.evaluations import Evaluated, read_evaluations
 from rollmill.report.runs import read_summary

@@ -13,9 +13,9 @@ from typing import Any
 from rollmill.errors import RollmillError
 from rollmill.liveness import is_gone
 from rollmill.observe.phrases import clock, count
+from rollmill.observe.stretch import StretchDisplay
 from rollmill.retrace.comparison import Diverged
 from rollmill.retrace.debugger import Debugger, LeftDebugger
-from rollmill.retrace.display import Display
 from rollmill.retrace.retrace import Retrace, Step
 from rollmill.run_folder import MARK
 
@@ -78,7 +78,7 @@ class Verdict:
         return f"sha256 {self.sha256}{', as in summary.json' if self.is_in_summary else ''}"
 
 
-def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Display) -> Verdict:
+def retrace_run(run: Path, until: int | None, is_breaking: bool, display: StretchDisplay) -> Verdict:
     """Run the run again and compare; what is wrong with it is in the verdict's `error`."""
     begun = perf_counter()
     retrace = Retrace(run, until)
@@ -89,10 +89,11 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Displa
         retrace.witness = Debugger(retrace, until or failed_at, display.say)
     verdict = Verdict(run, len(script.updates), Step(0, retrace.until, 0, 0), _warnings(run, summary))
     display.say(*verdict.warnings)
+    display.begin("retracing", "updates", retrace.until)
     try:
         for step in retrace.steps():
             verdict.step = step
-            display.advance(step)
+            display.advance(step.update, f"{count(step.hashes)} hashes equal")
         verdict.sha256 = retrace.sha256
         if verdict.step.update == summary.get("updates") and not _is_running(run, summary):
             verdict.is_in_summary = _compare(verdict.step.update, retrace.sha256, summary)
