@@ -5,7 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollmill.errors import Refused
+from rollmill.models.config import ModelConfig
+from rollmill.models.network import build_network
 from rollmill.models.normaliser import ObservationNormaliser, RunningStatistics
+from rollmill.models.unread import refuse_unread
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 
@@ -74,3 +78,57 @@ def test_statistics_are_updated_in_place():
     assert views["count"] == 3
     assert views["mean"].tolist() == [1.0, 1.0]
     assert views["var"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(40, 48), (3, 40, 48), (40, 48, 3)])
+@pytest.mark.parametrize("settings", [{}, {"memory": "gru"}, {"shared": False}])
+def test_normalised_images_are_as_if_the_pixels_had_been_normalised(shape, settings):
+    space = gym.spaces.Box(0, 255, shape, np.uint8)
+    rng = np.random.default_rng(0)
+    low, high = 5, 40  # dark pictures
+    images = torch.from_numpy(rng.integers(low, high, (3, 4, *shape), dtype=np.uint8))
+    built = {
+        name: build_network(
+            space,
+            gym.spaces.Discrete(3),
+            ModelConfig(features=16, normalise_images=name == "bytes", **settings),
+            seed=1,
+        )
+        for name in ("bytes", "plain")
+    }
+    network, plain = built["bytes"], built["plain"]
+    reset = torch.zeros(3, 4, dtype=torch.bool)
+
+    def said(which, obs):
+        return which(obs, which.initial_state(4), reset)
+
+    torch.testing.assert_close(said(network, images).value, said(plain, images).value)  # nothing observed yet
+    network.observe(images)
+    (statistics, *_) = [part for part in network.modules() if isinstance(part, RunningStatistics)]
+    axes = {2: (0, 1, 2, 3), 3: (0, 1, 3, 4) if shape[0] == 3 else (0, 1, 2, 3)}[len(shape)]
+    pixels = images.double()
+    mean, deviation = pixels.mean(axes), pixels.var(axes, correction=0).sqrt()
+    torch.testing.assert_close(statistics.mean, mean.reshape(-1))
+    torch.testing.assert_close(statistics.deviation, deviation.reshape(-1))
+    # the plain network, given floats, does what it does to bytes but for their scale
+    floats = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    expected = build_network(floats, gym.spaces.Discrete(3), ModelConfig(features=16, **settings), seed=1)
+    column = (-1, 1, 1) if len(shape) == 3 and shape[0] == 3 else (-1,)
+    normalised = ((pixels - mean.reshape(column)) / deviation.reshape(column)).float()
+    torch.testing.assert_close(said(network, images).value, said(expected, normalised).value, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(said(network, images).value, said(plain, images).value, atol=1e-3)
+
+
+def test_of_many_images_some_are_observed():
+    space = gym.spaces.Box(0, 255, (16, 16), np.uint8)
+    network = build_network(space, gym.spaces.Discrete(2), ModelConfig(features=4, normalise_images=True), seed=1)
+    network.observe(torch.zeros(10, 100, 16, 16, dtype=torch.uint8))
+    (statistics,) = [part for part in network.modules() if isinstance(part, RunningStatistics)]
+    assert 32 * 256 <= float(statistics.count) <= 64 * 256
+
+
+def test_without_an_image_it_is_refused():
+    model = ModelConfig(normalise_images=True)
+    network = build_network(VECTOR, gym.spaces.Discrete(2), model, seed=1)
+    with pytest.raises(Refused, match=r"model.normalise_images=true is not read: there is no image of bytes"):
+        refuse_unread(model, network, VECTOR, gym.spaces.Discrete(2))

@@ -16,7 +16,7 @@ Width = Annotated[int, Field(ge=1)]
 Convolution = tuple[Width, Width, Width]  # filters, kernel, stride
 
 _TORSO_KEYS = ("torso", "hidden", "activation", "conv", "padding", "features", "vector_hidden", "shared")
-_BUILT_IN_ONLY = (*_TORSO_KEYS, "memory", "memory_size")
+_BUILT_IN_ONLY = (*_TORSO_KEYS, "memory", "memory_size", "normalise_images")
 _MLP_ONLY = ("hidden", "activation")  # a published CNN has rectifiers and one linear layer, of width `features`
 
 
@@ -59,6 +59,9 @@ class ModelConfig(Config):
     )
     normalise_observations: bool = Field(
         default=False, description="float observations to zero mean and unit deviation, by running statistics"
+    )
+    normalise_images: bool = Field(
+        default=False, description="the same for images of bytes, per channel; otherwise 0–255 is read as 0–1"
     )
     initial_log_std: float = Field(
         default=0.0, description="log of the standard deviation of a continuous action at the start"

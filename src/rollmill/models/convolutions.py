@@ -15,8 +15,10 @@ from rollmill.errors import Refused
 from rollmill.models.config import ActivationName, ModelConfig, PaddingName
 from rollmill.models.inputs import BYTE_SCALE, ImageLayout
 from rollmill.models.layers import ACTIVATIONS
+from rollmill.models.normaliser import RunningStatistics
 
 _IN_PLACE: dict[ActivationName, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "tanh": torch.tanh_}
+_MOST_OBSERVED = 64  # images of an update that its statistics look at: a hundred thousand pixels say enough
 Margins = tuple[int, int, int, int]  # zeros to the left, to the right, above and below, as `F.pad` counts them
 
 
@@ -30,9 +32,12 @@ class CNN(nn.Module):
         features: int | None,
         activation: ActivationName = "relu",
         padding: PaddingName = "valid",
+        is_normalised: bool = False,
     ) -> None:
         super().__init__()
         self._layout = layout
+        # of the channels of bytes; before they have seen anything, they read 0–255 as 0–1
+        self.statistics = RunningStatistics((layout.channels,), 1 / BYTE_SCALE) if is_normalised else None
         self.convolutions = nn.ModuleList(convolutions)
         self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         # in its place: saves memory, and elu's way back then starts from the result, without another exponential
@@ -56,43 +61,60 @@ class CNN(nn.Module):
         """The same images in the order of memory in which convolutions read them."""
         return self._layout.arrange(x)
 
+    def observe(self, x: Tensor) -> None:
+        """Let the statistics, if there are any, learn from images [N, *shape]: from some of them, evenly chosen."""
+        if self.statistics is not None and len(x):
+            planes = self._layout.planes(x[:: -(-len(x) // _MOST_OBSERVED)])
+            self.statistics.update(planes.permute(0, 2, 3, 1).flatten(0, 2).unsqueeze(0))
+
     def forward(self, x: Tensor) -> Tensor:
         """Features of images [N, *shape]."""
         x = self._layout.planes(x)
         convolution: Any
         for index, (convolution, margins) in enumerate(zip(self.convolutions, self._margins, strict=True)):
-            weight = convolution.weight
+            weight, bias = convolution.weight, convolution.bias
             if index == 0 and self._layout.is_bytes:
-                # Scaling the first layer's few weights saves a pass over the whole batch of pixels.
-                weight = weight * BYTE_SCALE
+                weight, bias = self._for_bytes(weight, bias)
             if margins is not None:
                 x = F.pad(x, margins)
-            x = self._activation(F.conv2d(x, weight, convolution.bias, convolution.stride))
+            x = self._activation(F.conv2d(x, weight, bias, convolution.stride))
         x = x.flatten(1)
         linear = self.linear
         return x if linear is None else self._activation(linear(x))
+
+    def _for_bytes(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights of the first layer that take bytes as they are.
+
+        Scaling and shifting these few numbers saves a pass over the whole batch of pixels.
+        """
+        statistics = self.statistics
+        if statistics is None:
+            return weight * BYTE_SCALE, bias
+        scaled = weight / statistics.deviation.float().view(1, -1, 1, 1)
+        return scaled, bias - (scaled * statistics.mean.float().view(1, -1, 1, 1)).sum((1, 2, 3))
 
 
 class NatureCNN(CNN):
     """The network of Mnih et al. (2015)."""
 
-    def __init__(self, layout: ImageLayout, features: int | None) -> None:
+    def __init__(self, layout: ImageLayout, features: int | None, is_normalised: bool = False) -> None:
         layers = (nn.Conv2d(layout.channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
-        super().__init__(layout, layers, features)
+        super().__init__(layout, layers, features, is_normalised=is_normalised)
 
 
 class SmallCNN(CNN):
     """For images of about 10 to 35 pixels on a side."""
 
-    def __init__(self, layout: ImageLayout, features: int | None) -> None:
+    def __init__(self, layout: ImageLayout, features: int | None, is_normalised: bool = False) -> None:
         stride = 2 if min(layout.height, layout.width) >= 20 else 1  # keep every pixel of the smallest
-        super().__init__(layout, (nn.Conv2d(layout.channels, 16, 3, stride), nn.Conv2d(16, 32, 3, 2)), features)
+        layers = (nn.Conv2d(layout.channels, 16, 3, stride), nn.Conv2d(16, 32, 3, 2))
+        super().__init__(layout, layers, features, is_normalised=is_normalised)
 
 
 class ListedCNN(CNN):
     """What `model.conv` lists."""
 
-    def __init__(self, layout: ImageLayout, config: ModelConfig) -> None:
+    def __init__(self, layout: ImageLayout, config: ModelConfig, is_normalised: bool = False) -> None:
         if config.padding == "valid":
             _refuse_too_small(layout, config)
         channels = (layout.channels, *(filters for filters, _, _ in config.conv))
@@ -100,7 +122,7 @@ class ListedCNN(CNN):
             nn.Conv2d(inputs, filters, size, stride)
             for inputs, (filters, size, stride) in zip(channels[:-1], config.conv, strict=True)
         ]
-        super().__init__(layout, layers, config.features, config.activation, config.padding)
+        super().__init__(layout, layers, config.features, config.activation, config.padding, is_normalised)
 
 
 def _in_place(activation: ActivationName) -> Callable[[Tensor], Tensor]:

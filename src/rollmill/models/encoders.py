@@ -42,6 +42,9 @@ class Encoder(nn.Module):
         """The same observations [N, …] in the order of memory in which they are read fastest."""
         return obs
 
+    def observe(self, obs: Nested) -> None:
+        """Let what is normalised here learn from observations [T, B, …]."""
+
 
 class SharedEncoder(Encoder):
     """One torso for both heads."""
@@ -59,6 +62,10 @@ class SharedEncoder(Encoder):
     def arrange(self, obs: Nested) -> Nested:
         """Images as convolutions want them."""
         return self.torso.arrange(obs) if isinstance(self.torso, CNN) else obs
+
+    def observe(self, obs: Nested) -> None:
+        """Images, if they are normalised."""
+        self.torso.observe(_flattened(obs))
 
 
 class RecurrentEncoder(Encoder):
@@ -82,6 +89,10 @@ class RecurrentEncoder(Encoder):
         flat = output.flatten(0, 1)
         return Encoding(flat, flat, state)
 
+    def observe(self, obs: Nested) -> None:
+        """Images, if they are normalised."""
+        self.torso.observe(_flattened(obs))
+
 
 class SeparateEncoder(Encoder):
     """A torso for the policy and another of the same kind for the value."""
@@ -96,6 +107,11 @@ class SeparateEncoder(Encoder):
         """Features of every step by itself."""
         flat = _flattened(obs)
         return Encoding(self.policy(flat), self.value(flat), state)
+
+    def observe(self, obs: Nested) -> None:
+        """Images, if they are normalised."""
+        for torso in (self.policy, self.value):
+            torso.observe(_flattened(obs))
 
 
 class TwinEncoder(Encoder):

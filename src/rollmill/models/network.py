@@ -89,9 +89,10 @@ class Network(nn.Module):
         _kept_in_place(value, before, (statistics.mean, statistics.deviation))
 
     def observe(self, obs: Nested) -> None:
-        """Let the normaliser, if there is one, learn from observations [T, B, …]."""
+        """Let what is normalised learn from observations [T, B, …]."""
         if self.normaliser is not None:
             self.normaliser.update(obs)
+        self.encoder.observe(obs)
 
 
 def _kept_in_place(value: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:

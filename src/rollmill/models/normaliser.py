@@ -27,10 +27,10 @@ class RunningStatistics(nn.Module):
     var: Tensor
     count: Tensor
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
+    def __init__(self, shape: tuple[int, ...], deviation: float = 1.0) -> None:
         super().__init__()
         self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.full(shape, deviation**2, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
@@ -65,7 +65,7 @@ class RunningStatistics(nn.Module):
 
 
 class ObservationNormaliser(nn.Module):
-    """Normalises the float leaves of an observation; images of bytes and discrete leaves pass unchanged."""
+    """Normalises the float leaves of an observation; images of bytes (see `CNN`) and discrete leaves pass unchanged."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
         super().__init__()

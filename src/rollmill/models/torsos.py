@@ -30,6 +30,9 @@ class RowTorso(nn.Module):
         self.mlp = MLP(self.reader.out_features, config.hidden, config.activation)
         self.out_features = self.mlp.out_features
 
+    def observe(self, obs: Nested) -> None:
+        """Nothing: there are no images."""
+
     def forward(self, obs: Nested) -> Tensor:
         """Features of observations [N, …]."""
         features: Tensor = self.mlp(self.reader(obs))
@@ -62,6 +65,12 @@ class Merged(nn.Module):
             inputs += self.vector.out_features - numbers
         self.mlp = MLP(inputs, config.hidden, config.activation)
         self.out_features = self.mlp.out_features
+
+    def observe(self, obs: Nested) -> None:
+        """See `CNN`."""
+        for reader, (_, leaf) in zip(self.readers, nested.leaves(obs), strict=True):
+            if isinstance(reader, CNN):
+                reader.observe(leaf)
 
     def forward(self, obs: Nested) -> Tensor:
         """Features of the leaves, those of the same kind in path order."""
@@ -118,6 +127,7 @@ def _leaf_reader(space: gym.Space[Any], config: ModelConfig, where: str) -> CNN 
 
 
 def _build_cnn(chosen: TorsoName, layout: ImageLayout, config: ModelConfig) -> CNN:
+    is_normalised = config.normalise_images and layout.is_bytes
     if chosen == "cnn":
-        return ListedCNN(layout, config)
-    return (NatureCNN if chosen == "nature_cnn" else SmallCNN)(layout, config.features)
+        return ListedCNN(layout, config, is_normalised)
+    return (NatureCNN if chosen == "nature_cnn" else SmallCNN)(layout, config.features, is_normalised)

@@ -25,10 +25,13 @@ def refuse_unread(
     sees_rows, is_published = torso == "mlp", torso in ("nature_cnn", "small_cnn")
     leaves = [leaf for _, leaf in nested.leaves(leaf_spaces(observation_space))]
     has_no_image = sees_rows or all(image_layout(leaf) is None for leaf in leaves)
+    layouts = [] if sees_rows else [image_layout(leaf) for leaf in leaves]
+    has_bytes = any(layout is not None and layout.is_bytes for layout in layouts)
     for key, is_unread, why in (
         ("features", has_no_image, "the observation is no image; set model.hidden instead"),
         ("hidden", is_published or torso == "cnn", "the observation is an image; set model.features instead"),
         ("activation", is_published, "the observation is an image, and its torso has rectifiers"),
+        ("normalise_images", not has_bytes, "there is no image of bytes"),
         ("conv", has_no_image, "the observation is no image; set model.hidden instead"),
         ("vector_hidden", torso != "merged", "the observation is no dict; set model.hidden instead"),
         ("initial_log_std", not isinstance(action_space, gym.spaces.Box), "the actions are discrete"),
