@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollmill.algorithms.ppo import PPOConfig, PPOUpdate, Samples, _pick, ppo_loss, summarise
+from rollmill.algorithms.ppo import PPOConfig, PPOUpdate, Samples, pick_rows, ppo_loss, summarise
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.errors import Refused
 from rollmill.learners.optimizer import FlatOptimizer
@@ -234,6 +234,6 @@ def test_images_are_picked_row_by_row_whatever_their_layout() -> None:
     rows = torch.arange(6 * 3 * 4 * 5, dtype=torch.uint8).view(6, 3, 4, 5)
     order = torch.tensor([4, 0, 5])
     for laid_out in (rows, rows.contiguous(memory_format=torch.channels_last)):
-        picked = _pick(laid_out, order)
+        picked = pick_rows(laid_out, order)
         assert torch.equal(picked, rows[order])
         assert picked.stride() == laid_out[:3].stride()

@@ -87,16 +87,15 @@ def test_normalised_images_are_as_if_the_pixels_had_been_normalised(shape, setti
     rng = np.random.default_rng(0)
     low, high = 5, 40  # dark pictures
     images = torch.from_numpy(rng.integers(low, high, (3, 4, *shape), dtype=np.uint8))
-    built = {
-        name: build_network(
+    network, plain = (
+        build_network(
             space,
             gym.spaces.Discrete(3),
-            ModelConfig(features=16, normalise_images=name == "bytes", **settings),
+            ModelConfig(features=16, normalise_images=is_normalised, **settings),
             seed=1,
         )
-        for name in ("bytes", "plain")
-    }
-    network, plain = built["bytes"], built["plain"]
+        for is_normalised in (True, False)
+    )
     reset = torch.zeros(3, 4, dtype=torch.bool)
 
     def said(which, obs):

@@ -31,10 +31,10 @@ from rollmill.algorithms.ppo import (
     PPOConfig,
     Samples,
     Terms,
-    _flat,
-    _kl,
-    _pick,
+    divergence,
     fixed_unrolls,
+    joined,
+    pick_rows,
     ppo_loss,
     summarise,
 )
@@ -188,7 +188,7 @@ class APPOUpdate:
                 if epoch == 0:
                     for field, values in zip(found, now.targets, strict=True):
                         field[:, part.number[0]] = values
-            if config.target_kl is not None and _kl(terms[-1].log_ratio) > config.target_kl:
+            if config.target_kl is not None and divergence(terms[-1].log_ratio) > config.target_kl:
                 break
         if config.adaptive_kl is not None:
             seen["kl_after"] = moved = self._moved(part)
@@ -271,7 +271,7 @@ class APPOUpdate:
         """All that the epochs learn from: the columns that don't lag too much."""
         ended = batch["terminated"] | batch["truncated"]
         whole = Columns(
-            obs=nested.map_leaves(_flat, batch["obs"]),
+            obs=nested.map_leaves(joined, batch["obs"]),
             final_row=(ended.flatten().cumsum(0) - 1).view_as(ended),
             number=torch.arange(ended.shape[1], device=ended.device).unsqueeze(0),
             **{field: batch[field] for field in Columns._fields if field not in ("obs", "final_row", "number")},
@@ -301,7 +301,7 @@ class APPOUpdate:
         few = _chosen(part, some)
         params = self._network(_unflat(few.obs, few.reset.shape), few.state, few.reset).params[:-1]
         log_ratio = self._network.distribution.log_prob(params, few.action) - few.log_prob
-        return _kl(log_ratio[few.valid])
+        return divergence(log_ratio[few.valid])
 
 
 def adapted_rate(rate: float, kl: float, target: float) -> float:
@@ -338,7 +338,7 @@ def _chosen(whole: Columns, columns: torch.Tensor) -> Columns:
     rows, width = whole.reset.shape
     order = (torch.arange(rows, device=columns.device).unsqueeze(1) * width + columns).flatten()
     return Columns(
-        nested.map_leaves(lambda leaf: _pick(leaf, order), whole.obs),
+        nested.map_leaves(lambda leaf: pick_rows(leaf, order), whole.obs),
         nested.map_leaves(lambda leaf: leaf.index_select(0, columns), whole.state),
         *(field.index_select(1, columns) for field in whole[2:]),
     )
