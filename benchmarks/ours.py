@@ -38,7 +38,8 @@ CARTPOLE = [
     "algorithm.clip=0.2",
 ]
 PONG = [*SAME_FOR_ALL, "env.groups=2", "env.group_size=4", "algorithm.clip=0.1"]
-DOOM = [*QUIET, "train.steps=1000000000"]
+NORMALISED = ["model.normalise_images=true", "algorithm.normalise_returns=true"]  # as Sample Factory does
+DOOM = [*QUIET, *NORMALISED, "train.steps=1000000000", "algorithm.epochs=1", "algorithm.minibatch=1024"]
 
 # The file and the settings that a workload has in place of the file's.
 SETTINGS: dict[str, tuple[str, list[str]]] = {
@@ -46,7 +47,7 @@ SETTINGS: dict[str, tuple[str, list[str]]] = {
     "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
     "pong": ("configs/ppo/pong.yaml", [*PONG, "algorithm.epochs=4", "runtime.threads.learner=2"]),
     "cartpole-async": ("configs/appo/cartpole.yaml", [*CARTPOLE, "algorithm.unrolls=1", "runtime.workers=1"]),
-    "pong-async": ("configs/appo/pong.yaml", [*PONG, "algorithm.epochs=1", "algorithm.unrolls=1"]),
+    "pong-async": ("configs/appo/pong.yaml", [*PONG, *NORMALISED, "algorithm.epochs=1", "algorithm.unrolls=1"]),
     "doom-basic-async": ("configs/appo/doom_basic.yaml", DOOM),
     "doom-hgs-async": ("configs/appo/health_gathering_supreme.yaml", DOOM),
 }

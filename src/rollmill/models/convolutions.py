@@ -18,7 +18,7 @@ from rollmill.models.layers import ACTIVATIONS
 from rollmill.models.normaliser import RunningStatistics
 
 _IN_PLACE: dict[ActivationName, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "tanh": torch.tanh_}
-_MOST_OBSERVED = 64  # images of an update that its statistics look at: a hundred thousand pixels say enough
+_MOST_OBSERVED = 32  # images of an update that its statistics look at: a hundred thousand pixels say enough
 Margins = tuple[int, int, int, int]  # zeros to the left, to the right, above and below, as `F.pad` counts them
 
 

@@ -53,7 +53,8 @@ def draw_curve(run: Path) -> Path:
     axes = figure.add_subplot()
     _draw_returns(axes, steps, returns)
     _draw_baseline(axes, (summary.get("random_baseline") or {}).get("return"))
-    axes.set_title(_shortened(summary.get("title") or run.name), loc="left", fontweight="bold", color=INK)
+    title = _shortened(summary.get("title") or run.name)
+    axes.set_title(title, loc="left", fontweight="bold", color=INK, pad=22)  # room for the legend beneath it
     axes.set_xlabel("env steps (agent decisions)", color=INK)
     axes.set_ylabel("episode return", color=INK)
     axes.set_xlim(0, max(1, summary.get("env_steps") or 0, *steps[-1:]))
@@ -64,9 +65,9 @@ def draw_curve(run: Path) -> Path:
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK)
     if axes.get_legend_handles_labels()[0]:
-        # Above the axes, beside the title, it can't cover anything.
-        beside = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 3, "borderaxespad": 0.2}
-        axes.legend(**beside, frameon=False, fontsize=9, labelcolor=INK, handlelength=1.6, columnspacing=1.2)
+        # Between the title and the axes it can't cover anything, however long the title is.
+        beneath = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 3, "borderaxespad": 0.2}
+        axes.legend(**beneath, frameon=False, fontsize=9, labelcolor=INK, handlelength=1.6, columnspacing=1.2)
     path = run / "curve.png"
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
@@ -111,7 +112,7 @@ def running_mean(values: Array, size: int) -> Array:
     return means
 
 
-def _shortened(title: str, size: int = 36) -> str:
+def _shortened(title: str, size: int = 72) -> str:
     return title if len(title) <= size else title[: size - 1] + "…"
 
 
