@@ -213,17 +213,19 @@ class APPOUpdate:
         )
 
     def evaluate(self, part: Columns, batch: dict[str, Any], known: Targets | None = None) -> Evaluated:
-        """What the network says now, and what the loss compares it with.
-
-        A forward over all T+1 rows finds the targets, too; where they are known it goes without the last row.
-        """
+        """What the network says now, and what the loss compares it with, which the first pass finds."""
         config, network = self._config, self._network
-        rows, columns = part.reset.shape[0] - (known is not None), part.reset.shape[1]
-        obs = nested.map_leaves(lambda leaf: leaf[: rows * columns].unflatten(0, (rows, columns)), part.obs)
-        output = network(obs, part.state, part.reset[:rows])
-        steps = slice(0, len(part.action))
-        log_prob, entropy = network.distribution.log_prob_and_entropy(output.params[steps], part.action)
-        targets = known or self._targets(part, batch, log_prob.detach(), output.value.detach())
+        steps, columns = part.action.shape[:2]
+        obs = nested.map_leaves(lambda leaf: leaf.unflatten(0, (steps + 1, columns)), part.obs)
+        output = network(nested.index(obs, slice(0, steps)), part.state, part.reset[:steps])
+        log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, part.action)
+        targets = known
+        if targets is None:
+            with torch.no_grad():  # nothing is learned from what follows the unroll: it goes without a way back
+                state = nested.map_leaves(torch.Tensor.detach, output.state)
+                last = network(nested.index(obs, slice(steps, None)), state, part.reset[steps:]).value
+            value = torch.cat([output.value.detach(), last])
+            targets = self._targets(part, batch, log_prob.detach(), value)
         goal = _statistics(network)(targets.returns) if config.normalise_returns else targets.returns
 
         keep = ... if part.valid.all() else part.valid  # who sat a step out has nothing to say about it
@@ -232,7 +234,7 @@ class APPOUpdate:
             deviation, mean = torch.std_mean(advantage)
             advantage = (advantage - mean) / (deviation + 1e-8)
         old = Samples(part.log_prob[keep], part.value[keep], advantage, goal[keep])
-        return Evaluated(log_prob[keep], entropy[keep], output.value[steps][keep], old, targets)
+        return Evaluated(log_prob[keep], entropy[keep], output.value[keep], old, targets)
 
     @torch.no_grad()
     def _targets(self, part: Columns, batch: dict[str, Any], log_prob: torch.Tensor, value: torch.Tensor) -> Targets:

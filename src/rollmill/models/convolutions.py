@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from rollmill.config import shown
 from rollmill.errors import Refused
 from rollmill.models.config import ActivationName, ModelConfig, PaddingName
+from rollmill.models.conv2d import conv2d
 from rollmill.models.inputs import BYTE_SCALE, ImageLayout
 from rollmill.models.layers import ACTIVATIONS
 from rollmill.models.normaliser import RunningStatistics
@@ -77,7 +78,7 @@ class CNN(nn.Module):
                 weight, bias = self._for_bytes(weight, bias)
             if margins is not None:
                 x = F.pad(x, margins)
-            x = self._activation(F.conv2d(x, weight, bias, convolution.stride))
+            x = self._activation(conv2d(x, weight, bias, convolution.stride))
         x = x.flatten(1)
         linear = self.linear
         return x if linear is None else self._activation(linear(x))
