@@ -4,8 +4,9 @@ python benchmarks/efficiency.py [--only pong-async] [--rounds 3] [--seconds 20] 
 
 The bound is what both cores reach if they step environments, decide once per step and learn, one after the other and
 without anything in between: 1 / (1/environments + 1/decisions + 1/updates), each part measured alone. Environments and
-decisions: two processes, each pinned to its core, in groups of the config's size. Updates: the faster of one process
-with two threads and two pinned processes with one thread each. The parts and the training alternate.
+decisions: two processes, each pinned to its core, in groups of the config's size. Updates: one learner, as a run has
+one, with two threads or one, whichever is faster. "Two learners" is the efficiency against the stricter bound of two pinned
+learners with one thread each, which learn from batches of their own side by side. The parts and the training alternate.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from benchmarks.workloads import WORKLOADS, Workload
 GOAL = 0.8
 ASYNCHRONOUS = [name for name in WORKLOADS if name.endswith("-async")]
 PREFIX = "efficiency-"  # of the results' names
-COLUMNS = ("environments", "decisions", "updates", "bound", "training", "efficiency")
+COLUMNS = ("environments", "decisions", "updates", "bound", "training", "efficiency", "two learners")
 HEADER = ("workload", *COLUMNS, "goal", "others, cores")
 
 Round = dict[str, float]
@@ -103,17 +104,24 @@ def measure(workload: Workload, runner: Runner, rounds: int, part_seconds: float
         for number in range(1, rounds + 1):
             one = {part: together(pinned, part, part_seconds) for part in ("environments", "decisions")}
             one["updates, two threads"] = together([free], "updates", part_seconds)
-            one["updates, two processes"] = together(pinned, "updates", part_seconds)
-            one["updates"] = max(one["updates, two threads"], one["updates, two processes"])
-            one["bound"] = 1 / sum(1 / one[part] for part in ("environments", "decisions", "updates"))
+            one["updates, one thread"] = together(pinned[:1], "updates", part_seconds)
+            one["updates"] = max(one["updates, two threads"], one["updates, one thread"])
+            one["updates, two learners"] = together(pinned, "updates", part_seconds)
+            one["bound"] = bound(one, "updates")
             run = runner.run_ours(workload, number)
             if not run["value"]:
                 raise SystemExit(f"{workload.name}: {run.get('failure')}")
             one |= {"training": run["value"], "efficiency": run["value"] / one["bound"]}
+            one["two learners"] = run["value"] / bound(one, "updates, two learners")
             one |= {"other_cores": run["other_cores"], "calibration_ms": statistics.mean(run["calibration_ms"])}
             print("  " + ", ".join(f"{name} {value:.3g}" for name, value in one.items()), flush=True)
             found.append(one)
     return found
+
+
+def bound(parts: Round, updates: str) -> float:
+    """Steps per second if the parts follow one another."""
+    return 1 / sum(1 / parts[part] for part in ("environments", "decisions", updates))
 
 
 def rows(record: report.Record) -> list[tuple[str, ...]]:
