@@ -5,8 +5,8 @@ python benchmarks/efficiency.py [--only pong-async] [--rounds 3] [--seconds 20] 
 The bound is what both cores reach if they step environments, decide once per step and learn, one after the other and
 without anything in between: 1 / (1/environments + 1/decisions + 1/updates), each part measured alone. Environments and
 decisions: two processes, each pinned to its core, in groups of the config's size. Updates: one learner, as a run has
-one, with two threads or one, whichever is faster. "Two learners" is the efficiency against the stricter bound of two pinned
-learners with one thread each, which learn from batches of their own side by side. The parts and the training alternate.
+one, with two threads or one, whichever is faster. "Two learners" is the efficiency against the stricter bound of two
+pinned learners with one thread each, which learn from batches of their own side by side. Parts and training alternate.
 """
 
 from __future__ import annotations
