@@ -1,10 +1,15 @@
-"""What is proven by `make prove` only, because `make test` has twenty minutes from nothing."""
+"""What only `make prove` proves, because `make test` has twenty minutes from nothing; and Ctrl-C for all tests."""
 
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all the processes that tests press it for.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Each has a sibling with other parameters that stays in `make test`.
 LONG = [

@@ -586,6 +586,7 @@ def test_control_c_ends_it_with_130(asynchronous):
         # whoever runs the tests in the background has them ignore Ctrl-C
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
+    assert process.stdout.readline() == "retracing: 3 updates\n"
     assert "before update 3" in process.stdout.readline()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
