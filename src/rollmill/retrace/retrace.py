@@ -89,7 +89,7 @@ class Retrace:
                         runtime.stop()
                     yield Step(event.version, self.until, event.progress.env_steps, len(checker.hashes))
         except Stalled as stalled:
-            raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from stalled
+            raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from None
         if self.made < self.until:
             raise Diverged(self.made + 1, "target_steps", "training is done before it, and in the log it goes on")
 
