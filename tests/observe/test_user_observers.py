@@ -134,9 +134,12 @@ def test_a_worker_that_was_killed_is_told_to_observers_and_the_slots_they_hold_s
         replaced += isinstance(event, WorkerReplaced)
         if event.progress.updates >= 2 and not killed:
             killed = True
-            line = next(
-                line for line in (tmp_path / "run/logs/actor.0.log").read_text().splitlines() if "process " in line
-            )
+            log = tmp_path / "run/logs/actor.0.log"
+            deadline = time.monotonic() + 30
+            while not (log.is_file() and "process " in log.read_text()):  # an observer writes it in its own time
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            line = next(line for line in log.read_text().splitlines() if "process " in line)
             os.kill(int(line.split("process ")[1].split(",")[0]), 9)
     assert replaced == 1
     calls = json.loads((tmp_path / "run/diary.json").read_text())
