@@ -22,12 +22,13 @@ _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), n
 _C2, _C3, _C4 = np.float32(5.0000001201e-1), np.float32(1.6666665459e-1), np.float32(4.1665795894e-2)
 _C5, _C6, _C7 = np.float32(8.3334519073e-3), np.float32(1.3981999507e-3), np.float32(1.9875691500e-4)
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_IS_COMPILED = find_spec("numba") is not None
 _LEAST = np.float32(-17.5)  # from there on eˣ - 1 is -1
 
 
 def elu_(x: Tensor) -> Tensor:
     """Change x, which may have any dense layout, and return it."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not find_spec("numba"):
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not _IS_COMPILED:
         return F.elu_(x)
     if torch.is_grad_enabled() and x.requires_grad:
         changed: Tensor = _Elu.apply(x)  # type: ignore[no-untyped-call]

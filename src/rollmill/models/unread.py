@@ -24,9 +24,8 @@ def refuse_unread(
     torso, default = choose_torso(observation_space, model.torso, bool(model.conv)), ModelConfig()
     sees_rows, is_published = torso == "mlp", torso in ("nature_cnn", "small_cnn")
     leaves = [leaf for _, leaf in nested.leaves(leaf_spaces(observation_space))]
-    has_no_image = sees_rows or all(image_layout(leaf) is None for leaf in leaves)
-    layouts = [] if sees_rows else [image_layout(leaf) for leaf in leaves]
-    has_bytes = any(layout is not None and layout.is_bytes for layout in layouts)
+    layouts = [] if sees_rows else [layout for leaf in leaves if (layout := image_layout(leaf)) is not None]
+    has_no_image, has_bytes = not layouts, any(layout.is_bytes for layout in layouts)
     for key, is_unread, why in (
         ("features", has_no_image, "the observation is no image; set model.hidden instead"),
         ("hidden", is_published or torso == "cnn", "the observation is an image; set model.features instead"),
