@@ -87,6 +87,18 @@ def test_check_prints_one_line_per_file_and_fails_if_any_does(rollmill: Rollmill
     assert rollmill("check", "configs/a.yaml").code == 0
 
 
+def test_check_lays_overrides_over_every_file(rollmill: Rollmill, experiment: Any) -> None:
+    write("configs/a.yaml", "train: {steps: 512}")
+    write("b=1.yaml", "train: {steps: 512}")
+    assert rollmill("check", "configs", "b=1.yaml", "seed=13") == (
+        2,
+        "refused  configs/a.yaml: seed: 13 can't be wired: choose another\n"
+        "refused  b=1.yaml: seed: 13 can't be wired: choose another\n",
+        "",
+    )
+    assert rollmill("check", "configs", "b=1.yaml", "seed=12").code == 0
+
+
 def test_check_refuses_to_check_nothing(rollmill: Rollmill, experiment: Any) -> None:
     Path("empty").mkdir()
     nothing = "rollmill: empty: no YAML file in this folder: name one that holds configs\n"

@@ -8,14 +8,18 @@ from typing import Annotated
 
 import typer
 
-from rollmill.cli.fragments import Fragments, laid_over
+from rollmill.cli.config_arguments import Fragments, laid_over
 from rollmill.errors import Absent, Refused
 
 
 def check(
-    paths: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="PATH", help="Config files, or folders of them.", show_default=False),
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH|KEY=VALUE",
+            help="Config files, or folders of them, and what wins over each, e.g. env.group_size=32.",
+            show_default=False,
+        ),
     ] = None,
     fragments: Fragments = None,
     schema: Annotated[
@@ -29,12 +33,18 @@ def check(
     if schema:
         _print_schema()
         return
+    overrides = [argument for argument in arguments or [] if _is_override(argument)]
+    paths = [Path(argument) for argument in arguments or [] if not _is_override(argument)]
     if not paths:
         raise Refused("check: no path given: name config files or a folder, such as configs/")
-    changes = laid_over(fragments)
+    changes = laid_over(fragments, overrides)
     outcomes = [_is_valid(file, changes) for path in paths for file in _files(path)]
     if not all(outcomes):
         raise typer.Exit(Refused.exit_code)
+
+
+def _is_override(argument: str) -> bool:
+    return "=" in argument and not Path(argument).exists()
 
 
 def _print_schema() -> None:

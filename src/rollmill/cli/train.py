@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rollmill.cli.fragments import Fragments, laid_over
+from rollmill.cli.config_arguments import Fragments, Overrides, laid_over
 from rollmill.errors import Refused, exit_code_of
 
 
@@ -21,10 +21,7 @@ def train(
             show_default=False,
         ),
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Win over the file, e.g. seed=3 train.steps=100000."),
-    ] = None,
+    overrides: Overrides = None,
     fragments: Fragments = None,
     run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")] = False,

@@ -8,14 +8,12 @@ from typing import Annotated
 
 import typer
 
-from rollmill.cli.fragments import Fragments, laid_over
+from rollmill.cli.config_arguments import ConfigFile, Fragments, Overrides, laid_over
 
 
 def tune(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.", show_default=False)],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Win over the file, e.g. env.group_size=32.")
-    ] = None,
+    config: ConfigFile,
+    overrides: Overrides = None,
     fragments: Fragments = None,
     seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, about.")] = 60.0,
     out: Annotated[

@@ -1,4 +1,4 @@
-"""The option `--with`, which several verbs have."""
+"""What names a config on a command line, the same for every verb that takes one: CONFIG, KEY=VALUE and `--with`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="A YAML file.", show_default=False)]
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Win over the file, e.g. seed=3 train.steps=100000.", show_default=False),
+]
 
 Fragments = Annotated[
     list[Path] | None,
