@@ -52,16 +52,18 @@ APPO = {"name": "appo", "unroll": 16, "minibatch": 64, "unrolls": 1, "in_flight"
 def run(tmp_path):
     (tmp_path / "raising.py").write_text(ENVIRONMENT)
 
-    def start(name, algorithm=None, is_broken=True, steps=64 * 12, rows=(), **args):
+    def start(name, algorithm=None, is_broken=True, steps=64 * 12, rows=(), groups=1, runtime=None, **args):
+        """`rows` of the last group fail."""
         fuse = tmp_path / f"{name}.fuse"
-        bad_seeds = [episode_seed(1, 0, row, episode) for row in rows for episode in range(200)]
+        bad_seeds = [episode_seed(1, groups - 1, row, episode) for row in rows for episode in range(200)]
         config = {
             "env": {
                 "id": f"{tmp_path}/raising.py:Raising",
                 "args": {"fuse": str(fuse), "bad_seeds": bad_seeds, **args},
-                "groups": 1,
+                "groups": groups,
                 "group_size": 4,
             },
+            "runtime": runtime or {},
             "algorithm": algorithm or {"name": "ppo", "unroll": 16, "minibatch": 32, "epochs": 1},
             "train": {"steps": steps},
             "observe": {
@@ -106,6 +108,15 @@ def test_an_environment_that_goes_on_failing_is_quarantined_and_the_others_go_on
     assert [event.text for event in said if "quarantined" in event.text] == [
         "environment 2 is quarantined: it spoilt 3 unrolls in a row"
     ]
+
+
+@pytest.mark.parametrize("runtime", [{}, {"kind": "processes", "workers": 2}], ids=["serial", "processes"])
+def test_a_group_that_fails_as_a_whole_leaves_an_asynchronous_training_to_the_others(run, runtime):
+    summary, said = run("group", APPO, rows=[0, 1, 2, 3], groups=2, after=5, steps=64 * 150, runtime=runtime)
+    assert summary["status"] == "done"
+    assert summary["failures"] == {"workers": [], "environments": 12, "quarantined": 4}
+    assert sum("quarantined" in event.text for event in said) == 4
+    assert summary["env_steps"] >= 64 * 150
 
 
 def test_an_environment_that_fails_while_others_finish_stays_out(run):

@@ -3,9 +3,9 @@
 It is PPO on unrolls that older policies made, and differs from `ppo.py` in this:
 
 - with mu the policy that made an unroll, the ratio r = pi(a|s) / mu(a|s) of the loss spans the whole lag;
-- advantages and value targets are V-trace's, from the values of the network as it is now: one forward over the T+1
-  rows of whole unrolls gives pi, V and the true last bootstrap, and a minibatch is made of whole unrolls (what the
-  first pass has found so, the others use as it is);
+- advantages and value targets are V-trace's, from the values of the network as it is now: a minibatch is made of whole
+  unrolls, the forward that learns gives pi and V of their T rows, and row T+1 the true last bootstrap (what the first
+  pass has found so, the others use as it is);
 - unrolls that lag by more than `max_lag` updates are left out;
 - the learning rate may follow the KL divergence, and values may be learnt in units of the returns' deviation.
 
@@ -215,8 +215,8 @@ class APPOUpdate:
     def evaluate(self, part: Columns, batch: dict[str, Any], known: Targets | None = None) -> Evaluated:
         """What the network says now, and what the loss compares it with, which the first pass finds."""
         config, network = self._config, self._network
-        steps, columns = part.action.shape[:2]
-        obs = nested.map_leaves(lambda leaf: leaf.unflatten(0, (steps + 1, columns)), part.obs)
+        steps = len(part.action)
+        obs = _unflat(part.obs, part.reset.shape)
         output = network(nested.index(obs, slice(0, steps)), part.state, part.reset[:steps])
         log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, part.action)
         targets = known
