@@ -68,7 +68,9 @@ def test_sigterm_unwinds_and_ends_with_143() -> None:
 def test_a_reader_that_goes_away_is_no_reason_to_complain(flush: str) -> None:
     code = (
         "import sys, typer; from rollmill.cli.exits import exit_code\n"
-        f"sys.exit(exit_code(lambda: typer.run(lambda: print('x', flush={flush})), False))"
+        "app = typer.Typer()\n"
+        f"app.command()(lambda: print('x', flush={flush}))\n"
+        "sys.exit(exit_code(lambda: app([], standalone_mode=False), False))"
     )
     reader, writer = os.pipe()
     os.close(reader)
@@ -130,11 +132,23 @@ def test_debug_shows_the_traceback_wherever_it_stands(
     assert ended.err.endswith("\nrollmill: no\n")
 
 
-@pytest.mark.parametrize("words", [("trian",), ("train",), ("train", "x.yaml", "--fast"), ("list",)])
-def test_a_wrong_command_line_is_code_2_with_the_usage(rollmill: Callable[..., Any], words: tuple[str, ...]) -> None:
-    ended = rollmill(*words)
-    assert (ended.code, ended.out) == (2, "")
-    assert "Usage: rollmill" in ended.err
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trian", "No such command 'trian'. Did you mean 'train'? (see `rollmill --help`)"),
+        ("train", "Missing argument 'CONFIG|RUN' (see `rollmill train --help`)"),
+        ("train x.yaml --fro", "No such option: --fro (Possible options: --from, --run) (see `rollmill train --help`)"),
+        ("list", "Missing argument 'algorithms|envs|configs' (see `rollmill list --help`)"),
+    ],
+)
+def test_a_wrong_command_line_is_code_2_with_one_line(rollmill: Callable[..., Any], words: str, message: str) -> None:
+    assert rollmill(*words.split()) == (2, "", f"rollmill: {message}\n")
+
+
+def test_no_word_at_all_shows_the_help(rollmill: Callable[..., Any]) -> None:
+    ended = rollmill()
+    assert (ended.code, ended.err) == (2, "")
+    assert "Usage: rollmill" in ended.out
 
 
 def test_sigterm_is_handled_as_before_once_a_verb_is_done(rollmill: Callable[..., Any]) -> None:

@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from rollmill.errors import RollmillError, SignalExit, WorkerFailed, exit_code_of
+from typer.exceptions import TyperException
+
+from rollmill.errors import Refused, RollmillError, SignalExit, WorkerFailed, exit_code_of
 
 
-def exit_code(verb: Callable[[], object], is_debugging: bool) -> int:
+def exit_code(verb: Callable[[], int | None], is_debugging: bool) -> int:
     """Run the verb; whatever it raises becomes a message on stderr and an exit code."""
     try:
         with _sigterm_unwinds():
-            _call(verb)
-        return 0
+            return _call(verb)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except KeyboardInterrupt:
@@ -29,23 +30,32 @@ def exit_code(verb: Callable[[], object], is_debugging: bool) -> int:
     except RollmillError as error:
         _report(error, str(error), is_debugging)
         return error.exit_code
+    except TyperException as error:  # about the command line
+        if message := error.format_message():  # none where the help was shown instead
+            _report(error, f"{message.rstrip('.')} (see `{_verb_of(error)} --help`)", is_debugging)
+        return Refused.exit_code
     except Exception as error:
         if not (isinstance(error, BrokenPipeError) and _reader_is_gone()):
             _report(error, f"{type(error).__name__}: {error} (a fault; --debug shows where)", is_debugging)
         return 1
 
 
-def _call(verb: Callable[[], object]) -> None:
+def _call(verb: Callable[[], int | None]) -> int:
     try:
-        verb()
-    except SystemExit as end:  # how typer ends, well or not
-        # it does so without a word over any broken pipe, even one to a worker
+        code = verb()
+    except SystemExit as end:
+        # typer ends so, without a word, over any broken pipe, even one to a worker
         if isinstance(end.__context__, BrokenPipeError):
             raise end.__context__ from None
-        if sys.stdout is not None:  # it may have been closed before we began
-            sys.stdout.flush()  # here rather than at the interpreter's end, where a broken pipe is noisy
-        if end.code:
-            raise
+        raise
+    if sys.stdout is not None:  # it may have been closed before we began
+        sys.stdout.flush()  # here rather than at the interpreter's end, where a broken pipe is noisy
+    return code or 0
+
+
+def _verb_of(error: TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return "rollmill" if context is None else str(context.command_path)
 
 
 def _report(error: Exception, message: str, is_debugging: bool) -> None:
