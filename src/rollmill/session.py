@@ -66,7 +66,7 @@ class Session:
         self._runtime, self._dispatcher, self._interruption = runtime, dispatcher, interruption
         self._grade, self._reopened, self._weights = grade, reopened, weights
         self._baseline = self._greedy = Scored((), 0.0)
-        self._resumed: list[dict[str, int]] = []  # where earlier processes left off
+        self._resumed: list[dict[str, int | None]] = []  # where earlier processes left off
         checkpoints = reopened.checkpoints if reopened else Checkpoints(folder.checkpoints, config.checkpoint)
         self._saver = Saver(checkpoints)
         self._replaced_before: list[dict[str, Any]] = []  # workers, by earlier processes
@@ -112,7 +112,7 @@ class Session:
             self._learner.flight = self._flight
             # what may change when a run is resumed, and changes what is learned
             settings = {"target_steps": config.train.steps, "learner_threads": config.runtime.threads.learner}
-            self._flight.note("begun", self._learner.updates, actors=config.env.groups, **settings)
+            self._flight.begin(self._learner.updates, actors=config.env.groups, **settings)
 
     def _new_complaint(self, progress: Progress) -> Iterator[Event]:
         """What ended the flight log, once; the run goes on without it."""
@@ -329,7 +329,9 @@ class Session:
         self._seconds_before = content.state["seconds"]
         kept = {**self._kept(), **content.state.get("run", {})}
         self._baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
-        self._resumed = [*kept["resumed"], {"update": content.update, "env_steps": content.env_steps}]
+        mark = None if self._flight is None else self._flight.mark  # none: what follows is in no log
+        point = {"update": content.update, "env_steps": content.env_steps, "flight_mark": mark}
+        self._resumed = [*kept["resumed"], point]
         self._replaced_before = kept["replaced"]
         self._saver.restore(kept["saving"])
         if self._grade.startswith(EXACT):  # what was lost once doesn't come back

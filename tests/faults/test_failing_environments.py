@@ -119,6 +119,15 @@ def test_a_group_that_fails_as_a_whole_leaves_an_asynchronous_training_to_the_ot
     assert summary["env_steps"] >= 64 * 150
 
 
+@pytest.mark.parametrize("name", ["ppo", "appo"])
+def test_a_single_step_that_is_left_of_a_minibatch_is_no_nan(run, name):
+    """Three of four environments fail and an unroll has one step: there is nothing to normalise it by."""
+    one_step = {"name": name, "unroll": 1, "minibatch": 4, "epochs": 1}
+    summary, _ = run("single", one_step, rows=[0, 1, 2], after=1, steps=4 * 30)
+    assert summary["status"] == "done"
+    assert summary["failures"]["quarantined"] == 3
+
+
 def test_an_environment_that_fails_while_others_finish_stays_out(run):
     """Episodes have 20 steps: in the last one row 2 fails and the others end."""
     summary, _ = run("together", {"name": "vpg", "episode_steps": 20}, rows=[2], after=20)

@@ -196,6 +196,13 @@ def test_a_damaged_log_is_kept_aside_when_the_run_goes_on(tmp_path):
     assert after.entries[: len(before.entries)] == before.entries
     assert updates_of(after.entries)[-1] == 5, "and new updates are logged"
 
+    again = bytearray(path.read_bytes())
+    again[len(again) // 2] ^= 1
+    path.write_bytes(again)
+    FlightWriter(path, 2).close()
+    assert (tmp_path / "flight.log.damaged").read_bytes() == bytes(data), "nor later"
+    assert (tmp_path / "flight.log.damaged.2").read_bytes() == bytes(again)
+
 
 def test_a_payload_that_makes_no_sense_counts_as_damage(tmp_path):
     path = tmp_path / "log"

@@ -17,7 +17,8 @@ import rollmill
 from rollmill.cli import main
 from rollmill.errors import Refused
 from rollmill.experiment import Experiment, load_config
-from rollmill.observe.events import WorkerReplaced
+from rollmill.observe.calls import call
+from rollmill.observe.events import Progress, Updated, WorkerReplaced
 
 PARTS = str(Path(hooks_parts.__file__))
 BASE = {
@@ -100,6 +101,27 @@ def test_observers_from_python_come_beside_those_of_the_config_and_the_standard_
     written = json.loads((run.path / "summary.json").read_text())["observers"]
     assert {"Diary", "Diary-2", "Diary-3", "summary", "jsonl"} <= set(written)
     assert passed.calls[-1]["hook"] == "stop"
+
+
+class Scribbler(rollmill.Hooks):
+    """Writes into all that it gets."""
+
+    def on_training_step(self, progress, version, metrics):
+        metrics.clear()
+
+    def on_stop(self, progress, status, summary):
+        summary["returns"]["mean_100"] = 1e9
+        summary.clear()
+
+
+def test_what_an_observer_writes_into_what_it_gets_is_seen_by_nobody_else(tmp_path):
+    run = rollmill.train(observed(), run=tmp_path / "run", observers=[Scribbler()])
+    assert run.summary["observers"]["Scribbler"]["errors"] == 0
+    kept = json.loads((run.path / "summary.json").read_text())
+    assert kept["returns"]["mean_100"] == run.summary["returns"]["mean_100"] < 1e3
+    updated = Updated(Progress(), 1, {"loss": 0.5})
+    call(Scribbler(), updated)
+    assert updated.metrics == {"loss": 0.5}
 
 
 def test_an_interrupted_run_ends_its_observers_too(tmp_path):

@@ -149,6 +149,14 @@ def test_more_unrolls_than_can_be_in_flight_are_refused(tmp_path):
         train(tmp_path / "run", {"algorithm.unrolls": 9, "algorithm.minibatch": 144})
 
 
+def test_absurdly_many_in_flight_are_refused(tmp_path):
+    wide = {"algorithm.target_lag": 1, "algorithm.in_flight": 5000}
+    with pytest.raises(Refused, match=r"algorithm.in_flight=5000 with env.groups=4 is more than 10000 unrolls at once"):
+        train(tmp_path / "run", wide)
+    with pytest.raises(Refused, match=r"algorithm.in_flight"):
+        train(tmp_path / "run", wide | {"algorithm.in_flight": 1_000_000_000})
+
+
 SLOW = """
 import time
 import gymnasium as gym

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ import rollmill
 from rollmill.cli import main
 from rollmill.errors import Detected
 from rollmill.experiment import Experiment
+from rollmill.learners.flight import FlightWriter
 from rollmill.learners.flight_records import MAGIC, HashEntry, Note, UpdateEntry, chained, read_flight
 from rollmill.observe.events import Updated
 from rollmill.settings import load_config
@@ -96,6 +98,10 @@ def tamper(run, change):
     entries = list(read_flight(run / "flight.log").entries)
     change(entries)
     (run / "flight.log").write_bytes(MAGIC + chained([entry.pack() for entry in entries], 0)[0])
+    summary = json.loads((run / "summary.json").read_text())
+    for point in summary["resumed"]:
+        point.pop("flight_mark", None)  # the checksum of a record that may be another one now
+    (run / "summary.json").write_text(json.dumps(summary))
 
 
 def place_of(entries, update):
@@ -186,6 +192,40 @@ def test_a_run_that_was_done_and_went_on_with_other_settings_is_retraced(tmp_pat
     tamper(path, lambda entries: entries.__setitem__(entries.index(without_threads), without_steps))
     code, record, _ = retrace(path)
     assert (code, record["divergence"]["update"]) == (1, 3)
+
+
+@pytest.mark.parametrize("is_wanted", [False, True], ids=["not wanted", "not writable"])
+def test_a_run_that_went_on_without_its_log_is_retraced_to_where_it_left_it(is_wanted, tmp_path, monkeypatch, retrace):
+    """The log goes on to update 20, the run was resumed behind 12 and took another way from there."""
+    path = train("cartpole", 20 * 64, tmp_path, {"kind": "serial"})
+    for name in ("000000016", "000000020"):
+        shutil.rmtree(path / "checkpoints" / name)
+    with monkeypatch.context() as patched:
+        if is_wanted:
+            patched.setattr(FlightWriter, "_open", refuse_to_open)
+        resumed = rollmill.resume(path, **{"train.steps": 18 * 64, "observe.flight_log": is_wanted})
+    assert resumed.summary["updates"] == 18
+    assert resumed.summary["resumed"] == [{"update": 12, "env_steps": 12 * 64, "flight_mark": None}]
+    code, record, err = retrace(path)
+    assert (code, record["status"], record["updates"], record["is_in_summary"]) == (1, "damaged", 12, False)
+    left = f"{path}/flight.log: the run was resumed behind update 12 without it, and its log ends there"
+    assert err == f"rollmill: {left}; the 12 updates before it are equal"
+
+    rollmill.resume(path, **{"train.steps": 24 * 64, "observe.flight_log": True})
+    code, again, err = retrace(path)
+    assert (code, again["updates"], err) == (1, 12, f"rollmill: {left}; the 12 updates before it are equal")
+
+
+def refuse_to_open(self, path):
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+def test_a_log_that_is_longer_than_the_run_is_of_another_one(copy, retrace):
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps({**summary, "updates": 39}))
+    code, record, err = retrace(copy)
+    assert (code, record["status"], record["divergence"]["update"]) == (1, "diverged", 40)
+    assert err == "rollmill: diverged at update 40: field updates: the run ended after 39, by its summary.json"
 
 
 FAILING = """

@@ -34,6 +34,7 @@ from rollmill.algorithms.ppo import (
     divergence,
     fixed_unrolls,
     joined,
+    normalised,
     pick_rows,
     ppo_loss,
     summarise,
@@ -45,6 +46,7 @@ from rollmill.models.network import Network, build_network
 from rollmill.nested import Nested
 from rollmill.types import Flow, StoreSpec, TopologySpec
 
+MOST_IN_FLIGHT = 10_000  # unrolls of all actors: more numbers of slots may not fit into a pipe at once
 RATE_FACTOR = 1.5  # by which an adaptive learning rate moves, at most once per update
 RATE_BOUNDS = (1e-6, 1e-2)  # within which it moves
 KL_SAMPLES = 256  # that the policy's move is measured on; thresholds a factor of 4 apart need no more
@@ -55,8 +57,10 @@ class APPOConfig(PPOConfig):
 
     name: Literal["appo"] = "appo"  # type: ignore[assignment]  # the tag by which the section is read
     unroll: int = Field(default=32, ge=1, description="T: agent decisions per environment and unroll")
-    unrolls: int = Field(default=1, ge=1, description="unrolls per update, in the order in which they arrive")
-    in_flight: int = Field(default=2, ge=1, description="unrolls that an actor may owe at once")
+    unrolls: int = Field(
+        default=1, ge=1, le=MOST_IN_FLIGHT, description="unrolls per update, in the order in which they arrive"
+    )
+    in_flight: int = Field(default=2, ge=1, le=MOST_IN_FLIGHT, description="unrolls that an actor may owe at once")
     target_lag: float | None = Field(
         default=None,
         gt=0,
@@ -75,6 +79,11 @@ class APPOConfig(PPOConfig):
 
     def flow(self, groups: int) -> Flow:
         """Nobody waits: every actor owes up to `in_flight` unrolls, and `unrolls` of any make an update."""
+        if groups * self.in_flight > MOST_IN_FLIGHT:
+            raise Refused(
+                f"algorithm.in_flight={self.in_flight} with env.groups={groups} is more than {MOST_IN_FLIGHT} unrolls "
+                "at once; lower it: 2 or 3 keep actors busy"
+            )
         lag = groups * self.in_flight / self.unrolls - 1  # of all of them, when nobody is slower than the others
         if min(lag, lag if self.target_lag is None else self.target_lag) > self.max_lag:
             raise Refused(
@@ -231,8 +240,7 @@ class APPOUpdate:
         keep = ... if part.valid.all() else part.valid  # who sat a step out has nothing to say about it
         advantage = targets.advantage[keep]
         if config.normalise_advantage:
-            deviation, mean = torch.std_mean(advantage)
-            advantage = (advantage - mean) / (deviation + 1e-8)
+            advantage = normalised(advantage)
         old = Samples(part.log_prob[keep], part.value[keep], advantage, goal[keep])
         return Evaluated(log_prob[keep], entropy[keep], output.value[keep], old, targets)
 

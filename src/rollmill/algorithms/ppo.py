@@ -171,6 +171,14 @@ def divergence(log_ratio: torch.Tensor) -> float:
     return float((log_ratio.expm1() - log_ratio).mean())
 
 
+def normalised(advantage: torch.Tensor) -> torch.Tensor:
+    """Mean 0 and deviation 1; one alone, left over where other environments failed, is as good as the mean: 0."""
+    if advantage.numel() < 2:
+        return torch.zeros_like(advantage)
+    deviation, mean = torch.std_mean(advantage)
+    return (advantage - mean) / (deviation + 1e-8)
+
+
 class PPOUpdate:
     """Epochs of minibatch steps on one batch of fresh unrolls."""
 
@@ -257,8 +265,7 @@ class PPOUpdate:
         shuffle = self._shuffled_sequences if self._network.is_recurrent else self._shuffled_steps
         for obs, state, reset, action, old in shuffle(whole, rng):
             if self._config.normalise_advantage:
-                deviation, mean = torch.std_mean(old.advantage)
-                old = old._replace(advantage=(old.advantage - mean) / (deviation + 1e-8))
+                old = old._replace(advantage=normalised(old.advantage))
             yield Minibatch(obs, state, reset, action, old)
 
     def _shuffled_steps(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:

@@ -12,6 +12,7 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -108,6 +109,7 @@ class FlightWriter:
         self._file: int | None = None
         self.complaint: str | None = None
         self.gap: str | None = None  # what was lost before this process began
+        self.mark: int | None = None  # of this process: the checksum of its `begun`, once it is written
         self.bytes = 0
         self.cpu_seconds = 0.0  # of this thread, spent here
         try:
@@ -139,6 +141,11 @@ class FlightWriter:
         """Write a hash of all parameters now."""
         self._append(HashEntry(update, parameters_sha256(dict(weights))).pack())
 
+    def begin(self, update: int, **facts: Any) -> None:
+        """Write down that this process goes on behind an update, with settings that may be others than before."""
+        self.note("begun", update, **facts)
+        self.mark = None if self._file is None else self._crc
+
     def note(self, kind: str, update: int, **facts: Any) -> None:
         """Write something rare down; at the end also what an update was to learn from that ended the run."""
         if kind == "stopped" and self._pending:
@@ -155,7 +162,7 @@ class FlightWriter:
         """Go on behind the last whole record; half a record of a process that was killed is cut off."""
         read = read_flight(path) if path.is_file() else None
         if read is not None and read.damage is not None:
-            aside = path.with_name(f"{path.name}.damaged")
+            aside = _unused(path.with_name(f"{path.name}.damaged"))
             aside.write_bytes(path.read_bytes())
             self.gap = f"{read.damage}; all from there on is in {aside.name}, and this run can't be retraced beyond it"
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -186,3 +193,9 @@ class FlightWriter:
     def _give_up(self, error: OSError) -> None:
         self.close()
         self.complaint = f"{NAME} can't be written ({error.strerror}); this run can't be retraced beyond here"
+
+
+def _unused(path: Path) -> Path:
+    """The path, or with the first number behind it under which there is nothing yet."""
+    numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
+    return next(name for name in chain([path], numbered) if not name.exists())

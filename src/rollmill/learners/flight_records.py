@@ -114,6 +114,7 @@ class FlightLog:
     size: int  # bytes up to the end of the last whole record; 0 if not even the first line is whole
     crc: int  # of that record
     damage: str | None  # why reading ended before the end of the file; None also for a last record that was cut short
+    marks: frozenset[int] = frozenset()  # of the processes that wrote it: the checksums of their `begun`
 
     def lineage(self) -> list[Entry]:
         """The entries that led to the end: without updates that were undone by going back to a checkpoint."""
@@ -146,6 +147,7 @@ def parse_flight(data: bytes) -> FlightLog:
     entries: list[Entry] = []
     position, crc = len(MAGIC), 0
     damage = None
+    marks: set[int] = set()
     while position + _FRAME.size <= len(data):
         length, expected = _FRAME.unpack_from(data, position)
         begin = position + _FRAME.size
@@ -155,12 +157,14 @@ def parse_flight(data: bytes) -> FlightLog:
         try:
             if len(payload) < length or zlib.crc32(payload, crc) != expected:
                 raise ValueError("its length or checksum is another one")
-            entries.append(_entry(payload))
+            entries.append(entry := _entry(payload))
         except (ValueError, KeyError, struct.error):
             damage = f"the record behind update {entries[-1].update if entries else 0} is damaged (byte {position})"
             break
         crc, position = expected, begin + length
-    return FlightLog(tuple(entries), position, crc, damage)
+        if isinstance(entry, Note) and entry.kind == "begun":
+            marks.add(crc)
+    return FlightLog(tuple(entries), position, crc, damage, frozenset(marks))
 
 
 def _unknown(data: bytes) -> FlightLog:

@@ -227,6 +227,7 @@ class Learner:
             number,
             [(held.ticket, self._makers.pop(held.ticket[:2]), held.lease.arrays) for held in sampled.unrolls],
         )
+        self._troubles += sum(int(held.lease.arrays["troubles"].sum()) for held in sampled.unrolls)
         try:
             refuse_nonfinite(parts, sampled.owners, number)
         except Detected as detected:
@@ -242,7 +243,6 @@ class Learner:
         self.is_torn = False
         for held in sampled.unrolls:
             self._journal.advance(held.ticket.actor, held.lease.arrays)
-            self._troubles += int(held.lease.arrays["troubles"].sum())
         self._env_steps += steps
         self._version = number
         ended = self._scores.add(parts)

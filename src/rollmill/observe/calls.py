@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def _call(hooks: Hooks, event: Event) -> None:
         case UnrollSeen():
             hooks.on_trajectory(progress, event.unroll)
         case Updated():
-            hooks.on_training_step(progress, event.version, event.metrics)
+            hooks.on_training_step(progress, event.version, dict(event.metrics))  # theirs: others read ours
         case EpisodesEnded():
             for ended in zip(event.returns, event.lengths, event.truncated, strict=True):
                 hooks.on_episode(progress, EndedEpisode(*ended))
@@ -88,7 +89,7 @@ def _call(hooks: Hooks, event: Event) -> None:
         case RunStarted():
             hooks.on_start(progress, event.title, event.plan)
         case Stopped():
-            hooks.on_stop(progress, event.status, event.summary)
+            hooks.on_stop(progress, event.status, deepcopy(event.summary))
 
 
 def _described(hooks: Hooks, event: Event, error: BaseException) -> str:

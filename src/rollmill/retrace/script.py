@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from rollmill.learners.flight_records import (
     NAME,
     AttemptEntry,
     Consumed,
+    FlightLog,
     HashEntry,
     Note,
     UpdateEntry,
@@ -60,8 +62,12 @@ def read_script(run: Path) -> Script:
     except OSError as error:
         raise Refused(f"{path} can't be read: {error.strerror}") from error
     lineage = log.lineage()
-    updates = [entry for entry in lineage if isinstance(entry, UpdateEntry)]
     damage = None if log.damage is None else f"{path}: {log.damage}"
+    left = _left_behind(log, read_record(run / "summary.json"))
+    if left is not None:  # what the log has from there on was undone, though it does not know
+        damage = f"{path}: the run was resumed behind update {left} without it, and its log ends there"
+        lineage = [entry for entry in lineage if entry.update <= left]
+    updates = [entry for entry in lineage if isinstance(entry, UpdateEntry)]
     for number, entry in enumerate(updates, 1):
         if entry.update != number:
             damage = f"{path}: update {entry.update} follows update {number - 1}; those between were not logged"
@@ -81,3 +87,20 @@ def read_script(run: Path) -> Script:
         },
         damage=damage,
     )
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """The record in a file of the run; empty if it can't be read: the log is what counts."""
+    try:
+        record = json.loads(file.read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _left_behind(log: FlightLog, summary: Mapping[str, Any]) -> int | None:
+    """The first update from which a process of this run went on that could not, or should not, write in the log."""
+    for point in summary.get("resumed") or []:
+        if "flight_mark" in point and point["flight_mark"] not in log.marks:
+            return int(point["update"])
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +16,7 @@ from rollmill.observe.stretch import StretchDisplay
 from rollmill.retrace.comparison import Diverged
 from rollmill.retrace.debugger import Debugger, LeftDebugger
 from rollmill.retrace.retrace import Retrace, Step
+from rollmill.retrace.script import read_record
 from rollmill.run_folder import MARK
 
 
@@ -82,7 +82,7 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
     """Run the run again and compare; what is wrong with it is in the verdict's `error`."""
     begun = perf_counter()
     retrace = Retrace(run, until)
-    script, summary = retrace.script, _read(run / "summary.json")
+    script, summary = retrace.script, read_record(run / "summary.json")
     if is_breaking:
         failed_at = None if script.attempt is None else script.attempt.update
         retrace.until = until or script.last
@@ -95,7 +95,7 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
             verdict.step = step
             display.advance(step.update, f"{count(step.hashes)} hashes equal")
         verdict.sha256 = retrace.sha256
-        if verdict.step.update == summary.get("updates") and not _is_running(run, summary):
+        if not _is_running(run, summary):
             verdict.is_in_summary = _compare(verdict.step.update, retrace.sha256, summary)
     except LeftDebugger:
         pass
@@ -119,7 +119,11 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
 
 
 def _compare(update: int, sha256: str, summary: Mapping[str, Any]) -> bool:
-    if (expected := summary.get("parameters_sha256")) is None:
+    """Whether that is how the run ended, which it must be where the log ends with the run."""
+    updates, expected = summary.get("updates"), summary.get("parameters_sha256")
+    if updates is not None and update > updates and summary.get("status") != "running":
+        raise Diverged(update, "updates", f"the run ended after {updates}, by its summary.json")
+    if update != updates or expected is None:
         return False
     if expected != sha256:
         raise Diverged(update, "parameters_sha256", f"{sha256}, in summary.json {expected}")
@@ -141,7 +145,7 @@ def _end_of_log(retrace: Retrace, summary: Mapping[str, Any]) -> str:
 
 def _warnings(run: Path, summary: Mapping[str, Any]) -> list[str]:
     found = []
-    then = _read(run / MARK).get("versions") or {}
+    then = read_record(run / MARK).get("versions") or {}
     changed = [f"{name} {old} (now {_version(name)})" for name, old in then.items() if old != _version(name)]
     if changed:
         found.append(f"made with {', '.join(changed)}: bits may differ for that alone")
@@ -151,7 +155,7 @@ def _warnings(run: Path, summary: Mapping[str, Any]) -> list[str]:
 
 
 def _is_running(run: Path, summary: Mapping[str, Any]) -> bool:
-    return summary.get("status", "running") == "running" and not is_gone(_read(run / MARK), run / MARK)
+    return summary.get("status", "running") == "running" and not is_gone(read_record(run / MARK), run / MARK)
 
 
 def _version(name: str) -> str | None:
@@ -159,12 +163,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    """The record in a file of the run; empty if it can't be read: the log is what counts."""
-    try:
-        record = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
