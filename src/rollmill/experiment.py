@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ class Experiment:
         self._reopened: Reopened | None = None
         self._interruption = Interruption()
         self._session: Session | None = None
+        # called when somebody wants the run to end, before anything of it does; perhaps in a signal's handler
+        self.on_stop: Callable[[], None] = lambda: None
         self.folder: RunFolder
 
     @classmethod
@@ -138,7 +141,7 @@ class Experiment:
             observers = self._observers
             if observers is None:
                 observers = default_observers(self.folder.path, observe)
-            self._interruption.on_request = runtime.stop
+            self._interruption.on_request = partial(self._end_training, runtime)
             dispatcher = Dispatcher(observers, guests=guests, spare_slots=spare_slots)
             with dispatcher, self._interruption.by_signals():
                 dispatcher.welcome(Opened(self._first_progress(blueprint), str(self.folder.path)))
@@ -165,6 +168,10 @@ class Experiment:
                     raise
                 finally:
                     runtime.close()
+
+    def _end_training(self, runtime: SerialRuntime | ProcessRuntime) -> None:
+        self.on_stop()
+        runtime.stop()
 
     def _first_progress(self, blueprint: Blueprint) -> Progress:
         """Where the run stands before anything is built."""

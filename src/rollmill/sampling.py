@@ -77,9 +77,13 @@ class Sampler:
         sys.setswitchinterval(SWITCH_SECONDS)
         self._thread.start()
 
+    def end(self) -> None:
+        """Look no more, from now on; doesn't wait."""
+        self._is_over = True
+
     def stop(self) -> None:
         """Look no more; what was seen is in the file."""
-        self._is_over = True
+        self.end()
         self._thread.join()
         sys.setswitchinterval(self._switch)
 
@@ -87,15 +91,17 @@ class Sampler:
         while not (self._folder / BEGUN).exists():
             time.sleep(INTERVAL_SECONDS)
         last = written = time.perf_counter()
-        while not self._is_over:
+        over = str(self._folder / OVER)
+        while True:
             time.sleep(INTERVAL_SECONDS)
+            if self._is_over or os.path.exists(over):  # what would be seen now belongs to the end of the run
+                break
             now = time.perf_counter()
             self._look(now - last)
             last = now
             if now - written > WRITE_SECONDS:
                 written = now
                 self._write()
-                self._is_over = self._is_over or (self._folder / OVER).exists()
         self._write()
 
     def _look(self, seconds: float) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree as ElementTree
@@ -25,6 +27,18 @@ from rollmill.transport.ports import PortCounters
 
 UPDATE = ("rollmill.learners.learner:Learner.work", "rollmill.algorithms.ppo:PPOUpdate.__call__")
 STEP = ("rollmill.learners.optimizer:FlatOptimizer.step",)
+RECORD = {
+    "title": "t",
+    "seconds": 10.0,
+    "wanted_seconds": 10.0,
+    "is_interrupted": False,
+    "cores": 2,
+    "steps_per_second": 9.0,
+    "overhead": 0.01,
+    "clocks": {},
+    "activities": [],
+    "processes": [],
+}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -124,8 +138,7 @@ def test_rows_add_up_and_are_largest_first():
     assert shares == [("waiting for unrolls", 0.699), ("forward", 0.3), ("all else", 0.001)]
     (process,) = processes_of([sampled], {os.getpid(): ("python", 5.0)}, 10.0)
     assert process == {"process": "main", "pid": os.getpid(), "cpu_seconds": 5.0, "waiting": pytest.approx(0.699)}
-    record = {"title": "t", "seconds": 10.0, "cores": 2, "steps_per_second": 9.0, "overhead": 0.01, "clocks": {}}
-    text = "\n".join(lines_of({**record, "activities": rows, "processes": [process]}))
+    text = "\n".join(lines_of({**RECORD, "activities": rows, "processes": [process]}))
     assert "2 cores idle 75%" in text  # 5 of 20 seconds
 
 
@@ -198,6 +211,31 @@ def test_interrupted_before_there_is_anything_to_see_it_ends_with_130(config, ca
     words = ["env.id=pressing.py:Env", "env.time_limit=1000", "algorithm.unroll=300", "algorithm.minibatch=2400"]
     assert main(["profile", config, *words, "--out", "out"]) == 130
     assert not Path("out").exists()
+
+
+@pytest.mark.slow
+def test_an_interrupted_profile_says_so_and_has_seen_training_only(config, tmp_path, monkeypatch, capsys):
+    """The signal comes 1.5 s after the first update, while the workers live and nothing has been shut down."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def press() -> None:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob(f"rollmill-profile-*/stacks/{BEGUN}")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(1.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    words = ["runtime.kind=processes", "runtime.workers=2", "--seconds", "60", "--out", "out"]
+    assert main(["profile", config, *words]) == 130
+    record = json.loads(Path("out/profile.json").read_text())
+    assert 1.3 <= record["seconds"] <= 5.0
+    for file in ("profile.txt", "flame.svg"):
+        assert f"interrupted after {record['seconds']:.1f} s of 60 s" in Path("out", file).read_text()
+    assert [row["process"] for row in record["processes"]][:3] == ["main", "worker.0", "worker.1"]
+    for row in record["activities"]:  # seconds and shares are of the time in the heading, the shutdown isn't in it
+        assert row["seconds"] == pytest.approx(row["share"] * record["seconds"], abs=0.2)
+        assert "observe-summary" not in row["activity"]
 
 
 @pytest.mark.slow

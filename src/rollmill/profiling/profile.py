@@ -16,14 +16,14 @@ from typing import Any
 
 from rollmill.errors import Refused, RollmillError, SignalExit, exit_code_of
 from rollmill.experiment import Experiment
-from rollmill.observe.events import Progress, Updated
+from rollmill.observe.events import Updated
 from rollmill.profiling.flame import write_flame_graph
 from rollmill.profiling.native import NativeSampler
 from rollmill.profiling.stacks import folded, read_samples
-from rollmill.profiling.table import lines_of, processes_of, rows_of
-from rollmill.profiling.usage import Usage, family_usage, spent
+from rollmill.profiling.table import heading, lines_of, processes_of, rows_of
+from rollmill.profiling.window import Window
 from rollmill.runtime.process import usable_cores
-from rollmill.sampling import BEGUN, FOLDER_VARIABLE, OVER, Sampler
+from rollmill.sampling import FOLDER_VARIABLE
 from rollmill.settings import load_config
 
 # It ends when we have seen enough, and the screen is ours; all else is as in any training.
@@ -45,17 +45,6 @@ class Profiled:
     signal: int  # that cut it short; 0 if none did
 
 
-@dataclass
-class _Window:
-    """The part of a training that is looked at: from its first update on."""
-
-    begun: Progress
-    ended: Progress
-    before: dict[int, Usage]
-    after: dict[int, Usage]
-    clocks: dict[str, float]  # seconds by the components' own account
-
-
 def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | None, is_native: bool) -> Profiled:
     """Train for so many seconds and write table, stacks and flame graph below `out`."""
     if not 0 < seconds < math.inf:
@@ -69,70 +58,50 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
         native = NativeSampler(folder, seconds) if is_native else None
         window = _watch(experiment, seconds, scratch / "stacks", native)
         samples = read_samples(scratch / "stacks")
-    elapsed = max(window.ended.seconds - window.begun.seconds, 1e-9)
     title = f"{loaded.config.algorithm.name} on {loaded.config.env.id}"
     record = {
         "title": title,
         "config": str(config),
         "overrides": list(overrides),
-        "seconds": elapsed,
+        "seconds": window.seconds,
+        "wanted_seconds": seconds,
+        "is_interrupted": bool(experiment.signal),
         "cores": len(usable_cores()),
-        "steps_per_second": (window.ended.env_steps - window.begun.env_steps) / elapsed,
-        "updates": window.ended.updates - window.begun.updates,
-        "overhead": sum(sampled.overhead for sampled in samples) / elapsed,
-        "clocks": {name: value / elapsed for name, value in window.clocks.items()},
+        "steps_per_second": window.steps_per_second,
+        "updates": window.updates,
+        "overhead": sum(sampled.overhead for sampled in samples) / window.seconds,
+        "clocks": window.clocks,
         "activities": rows_of(samples),
-        "processes": processes_of(samples, spent(window.before, window.after), elapsed),
+        "processes": processes_of(samples, window.used, window.seconds),
     }
     lines = lines_of(record)
     stacks = [stack for sampled in samples for stack in sampled.stacks]
     (folder / "stacks.txt").write_text(folded(stacks), encoding="utf-8")
     (folder / "profile.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     (folder / "profile.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    write_flame_graph(folder / "flame.svg", stacks, f"{title}, {elapsed:.1f} s")
+    write_flame_graph(folder / "flame.svg", stacks, heading(record))
     if native is not None:
-        lines = [*lines, native.finish(title)]
+        lines = [*lines, native.finish(heading(record))]
     return Profiled(folder, record, lines, experiment.signal)
 
 
-def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeSampler | None) -> _Window:
-    """Train, and look from the first update on."""
-    stacks.mkdir()
-    sampler = Sampler("main", stacks)
-    window: _Window | None = None
+def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeSampler | None) -> Window:
+    """Train, and look from the first update on, for so long or until a signal comes."""
+    window = Window(stacks, native)
+    experiment.on_stop = window.close  # before anything is torn down: what is looked at is training only
     with _told(stacks):
-        for event in experiment.run():
-            if not isinstance(event, Updated) or experiment.signal:
-                continue
-            if window is None:
-                window = _Window(event.progress, event.progress, family_usage(os.getpid()), {}, {})
-                (stacks / BEGUN).touch()
-                sampler.start()
-                if native is not None:
-                    native.start()
-            elif not window.after:
-                passed = event.progress.seconds - window.ended.seconds
-                for name, share in event.metrics.items():
-                    if name.startswith("time/"):
-                        name = name.removeprefix("time/")
-                        window.clocks[name] = window.clocks.get(name, 0.0) + share * passed
-                window.ended = event.progress
-                if event.progress.seconds - window.begun.seconds >= seconds:
-                    window.after = family_usage(os.getpid())
-                    (stacks / OVER).touch()
-                    sampler.stop()
-                    if native is not None:
-                        native.stop()
-                    experiment.stop()
-    if window is None or window.ended is window.begun:
+        try:
+            for event in experiment.run():
+                if isinstance(event, Updated) and not experiment.signal:
+                    window.see(event)
+                    if window.updates and window.seconds >= seconds:
+                        experiment.stop()
+        finally:
+            window.finish()
+    if not window.updates:
         if experiment.signal:
             raise SignalExit(exit_code_of(experiment.signal))
         raise RollmillError("the training ended before its second update, so there is nothing to look at")
-    if not window.after:  # interrupted
-        sampler.stop()
-        if native is not None:
-            native.stop()
-        window.after = family_usage(os.getpid())
     return window
 
 

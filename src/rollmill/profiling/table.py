@@ -58,12 +58,20 @@ def processes_of(
     return sorted(rows, key=lambda row: (row["pid"] not in known, row["process"] != "main", row["process"]))
 
 
+def heading(record: Mapping[str, Any]) -> str:
+    """What was looked at, and for how long."""
+    seconds = f"{record['seconds']:.1f} s"
+    if record["is_interrupted"]:
+        seconds = f"interrupted after {seconds} of {record['wanted_seconds']:g} s"
+    return f"{record['title']}: {seconds}, {count(record['steps_per_second'])} steps/s"
+
+
 def lines_of(record: Mapping[str, Any]) -> list[str]:
     """The whole profile for people."""
     elapsed, cores = record["seconds"], record["cores"]
     cells = [HEAD, *(_cells(row) for row in record["activities"])]
     widths = [max(len(row[column]) for row in cells) for column in range(len(HEAD))]
-    lines = [f"{record['title']}: {elapsed:.1f} s, {count(record['steps_per_second'])} steps/s", ""]
+    lines = [heading(record), ""]
     last = ""
     for row in cells:
         if row[0] != last and last not in ("", HEAD[0]):
