@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -27,6 +28,8 @@ from rollmill.transport.ports import PortCounters
 
 UPDATE = ("rollmill.learners.learner:Learner.work", "rollmill.algorithms.ppo:PPOUpdate.__call__")
 STEP = ("rollmill.learners.optimizer:FlatOptimizer.step",)
+BACKWARD = ("torch._tensor:Tensor.backward", "torch.autograd:backward", "torch.autograd.graph:_engine_run_backward")
+CONV2D = "rollmill.models.conv2d:_Convolution"
 RECORD = {
     "title": "t",
     "seconds": 10.0,
@@ -51,6 +54,16 @@ def seen(*frames: str, seconds: float = 1.0, thread: str = "MainThread", place: 
     [
         ((*UPDATE, "rollmill.models.network:Network.forward"), "learner", "forward"),
         ((*UPDATE, *STEP, "torch._tensor:Tensor.backward", "torch.autograd:backward"), "learner", "backward"),
+        (
+            (*UPDATE, *STEP, *BACKWARD, "torch.autograd.function:BackwardCFunction.apply", f"{CONV2D}.backward"),
+            "learner",
+            "backward",
+        ),
+        (  # a function with a backward pass of its own, on its way forward
+            (*UPDATE, "rollmill.models.cnn:CNN.forward", "torch.autograd.function:Function.apply", f"{CONV2D}.forward"),
+            "learner",
+            "forward",
+        ),
         ((*UPDATE, *STEP, "rollmill.learners.optimizer:_Adam.step"), "learner", "optimiser"),
         ((*UPDATE, "rollmill.algorithms.returns:gae"), "learner", "returns, loss"),
         ((UPDATE[0], "rollmill.stores.rollout:RolloutStore.sample"), "learner", "batch assembly"),
@@ -81,6 +94,27 @@ def seen(*frames: str, seconds: float = 1.0, thread: str = "MainThread", place: 
 def test_a_stack_tells_component_and_activity(frames, component, activity):
     stack = seen(*frames)
     assert (stack.component, stack.activity) == (component, activity)
+
+
+def test_an_import_is_one_frame_and_no_running_cost(tmp_path):
+    """Seen by the sampler itself, so that the frames are those of this Python's import system."""
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\n")
+    (tmp_path / BEGUN).touch()
+    sampler = Sampler("main", tmp_path)
+    sampler.start()
+    sys.path.insert(0, str(tmp_path))
+    try:
+        importlib.import_module("slow_to_import")
+    finally:
+        sys.path.remove(str(tmp_path))
+        sampler.stop()
+    (sampled,) = read_samples(tmp_path)
+    importing = [stack for stack in sampled.stacks if stack.activity == "imports, once"]
+    assert sum(stack.seconds for stack in importing) >= 0.3
+    assert {stack.frames[-1] for stack in importing} == {"import"}
+    assert not any("slow_to_import" in frame for stack in sampled.stacks for frame in stack.frames)
+    beside = seen("rollmill.observe.tensorboard:TensorBoard.open", "import", thread="observe-tensorboard")
+    assert (beside.component, beside.activity) == ("threads", "imports, once")
 
 
 def test_a_worker_that_sleeps_waits_for_the_port_at_which_it_looked_in_vain():
@@ -140,6 +174,15 @@ def test_rows_add_up_and_are_largest_first():
     assert process == {"process": "main", "pid": os.getpid(), "cpu_seconds": 5.0, "waiting": pytest.approx(0.699)}
     text = "\n".join(lines_of({**RECORD, "activities": rows, "processes": [process]}))
     assert "2 cores idle 75%" in text  # 5 of 20 seconds
+
+
+def test_processes_of_one_name_are_one_line():
+    games = [{"process": "vizdoom", "pid": n, "cpu_seconds": 0.25, "waiting": None} for n in range(16)]
+    worker = {"process": "worker.0", "pid": 99, "cpu_seconds": 6.0, "waiting": 0.4}
+    lines = lines_of({**RECORD, "processes": [worker, *games]})
+    assert [line.split() for line in lines if "vizdoom" in line] == [["vizdoom", "×", "16", "4.00", "40%", "-"]]
+    assert any(line.split() == ["worker.0", "6.00", "60%", "40%"] for line in lines)
+    assert any(line.split()[:3] == ["all", "10.00", "100%"] for line in lines)
 
 
 def test_cpu_seconds_are_of_the_whole_family():
@@ -279,8 +322,10 @@ def test_what_py_spy_recorded_is_read_as_our_own_stacks():
         f'process {os.getpid()}:"python -m rollmill";{main_frames};Learner.work (rollmill/learners/learner.py:110);'
         "backward (torch/autograd/__init__.py:395);at::mm (libtorch.so) 25\n"
         f'process {os.getpid()}:"python";process 7:"python -c";Actor.work (rollmill/actors/actor.py:5) 50\n'
+        f'process {os.getpid()}:"python";f (a.py:1);_find_and_load (<frozen importlib._bootstrap>:1360);g (b.py:2) 5\n'
     )
-    first, second = _read(text)
+    first, second, third = _read(text)
     assert first.frames == ("rollmill.learners.learner:Learner.work", "torch.autograd:backward", "at::mm (libtorch.so)")
     assert (first.place, first.activity, first.seconds) == ("main", "backward", 0.5)
     assert (second.place, second.component, second.seconds) == ("process 7", "actor", 1.0)
+    assert (third.frames, third.activity) == (("a:f", "import"), "imports, once")

@@ -19,6 +19,7 @@ LEFT_OUT = ("threading:Condition.wait", "threading:Event.wait", "rollmill.sampli
 PATIENCE_SECONDS = 60.0  # for looking up the names of native functions at the end
 _LINE = re.compile(r"(?P<frames>.*) (?P<count>\d+)")
 _PYTHON = re.compile(r"(?P<name>.+) \((?P<file>[^()]+)\.py:\d+\)")
+_FROZEN = re.compile(r"(?P<name>.+) \(<frozen (?P<module>[\w.]+)>:\d+\)")
 _PROCESS = re.compile(r"process (\d+):")
 
 
@@ -92,6 +93,8 @@ def _read(text: str) -> list[Stack]:
 
 def _label(frame: str) -> str:
     """`work (rollmill/learners/learner.py:110)` as our own sampler would call it; native functions as they are."""
+    if frozen := _FROZEN.fullmatch(frame):
+        return f"{frozen['module']}:{frozen['name']}"
     if (match := _PYTHON.fullmatch(frame)) is None:
         return frame
     module = match["file"].removesuffix("/__init__").replace("/", ".")

@@ -10,6 +10,7 @@ from pathlib import Path
 from rollmill.sampling import WAITING
 
 IDLE_THREADS = "idle threads"
+IMPORTS = "imports, once"
 # The first rule decides of which some frame begins so; what is done for an environment's sake comes before the rest.
 RULES = (
     ("rollmill.runtime.supervise:Supervisor.wait", "waiting for unrolls"),
@@ -19,7 +20,12 @@ RULES = (
     ("rollmill.algorithms.policy:", "inference"),
     ("rollmill.models.plain:", "inference"),
     ("rollmill.actors.", "assembling, copying"),
-    ("torch.autograd", "backward"),
+    # `torch.autograd.function:Function.apply` is none of these: that is the way forward of a function of our own
+    ("torch._tensor:Tensor.backward", "backward"),
+    ("torch.autograd:backward", "backward"),
+    ("torch.autograd:grad", "backward"),
+    ("torch.autograd.graph:_engine_run_backward", "backward"),
+    ("torch.autograd.function:BackwardCFunction.", "backward"),
     ("rollmill.learners.optimizer:", "optimiser"),
     ("rollmill.learners.flight", "flight log"),
     ("rollmill.learners.journal:", "journal"),
@@ -47,6 +53,8 @@ COMPONENTS = (
 # what lies above these says nothing about the training
 ENTRIES = ("rollmill.profiling.profile:_watch", "rollmill.runtime.nursery:_Family._live")
 BETWEEN = ("torch.nn.modules.module:Module._wrapped_call_impl", "torch.nn.modules.module:Module._call_impl")
+# Below these a module is being imported: a cost of the first seconds, whose hundred frames would hide the rest.
+IMPORT_SYSTEM, IMPORT = "importlib._bootstrap", "import"
 WAITS_OF_THREADS = ("threading:", "queue:", "select", "concurrent.futures.thread:", "rollmill.pulse:")
 
 
@@ -65,6 +73,8 @@ class Stack:
         last = self.frames[-1]
         if last.startswith(WAITING):
             return last
+        if last == IMPORT:
+            return IMPORTS
         if self.thread != "MainThread":
             return IDLE_THREADS if last.startswith(WAITS_OF_THREADS) else f"thread {self.thread}"
         return _first(RULES, self.frames) or "other"
@@ -113,9 +123,11 @@ def folded(stacks: Sequence[Stack]) -> str:
 
 
 def telling(frames: Sequence[str]) -> tuple[str, ...]:
-    """The frames without those that every stack has."""
+    """The frames without those that every stack has; an import is one frame, whatever is imported below it."""
     start = next((place + 1 for place, frame in enumerate(frames) if frame in ENTRIES), 0)
-    return tuple(frame for frame in frames[start:] if frame not in BETWEEN) or (frames[-1],)
+    below = [frame for frame in frames[start:] if frame not in BETWEEN]
+    end = next((place for place, frame in enumerate(below) if frame.startswith(IMPORT_SYSTEM)), None)
+    return tuple(below if end is None else [*below[:end], IMPORT]) or (frames[-1],)
 
 
 def _first(rules: Sequence[tuple[str, str]], frames: Sequence[str]) -> str:

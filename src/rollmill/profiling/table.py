@@ -81,7 +81,7 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
         padded = [c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(shown, widths, strict=True))]
         lines.append("  ".join(padded).rstrip())
     lines += ["", f"{'process':<16}{'CPU seconds':>12}{'of a core':>11}{'waiting':>9}"]
-    for row in record["processes"]:
+    for row in _folded(record["processes"]):
         waiting = "-" if row["waiting"] is None else f"{row['waiting'] * 100:.0f}%"
         share = f"{row['cpu_seconds'] / elapsed * 100:.0f}%"
         lines.append(f"{row['process']:<16}{row['cpu_seconds']:>12.2f}{share:>11}{waiting:>9}")
@@ -92,6 +92,23 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
         lines.append(f"by the components' own clocks: {shares(record['clocks'])}")
     lines.append(f"looking took {record['overhead'] * 100:.1f} % of a core")
     return lines
+
+
+def _folded(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Processes of one name as one row with their sum, where the first of them stands."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        kinds.setdefault(row["process"], []).append(row)
+    return [
+        same[0]
+        if len(same) == 1
+        else {
+            "process": f"{name} × {len(same)}",
+            "cpu_seconds": sum(row["cpu_seconds"] for row in same),
+            "waiting": None,
+        }
+        for name, same in kinds.items()
+    ]
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
