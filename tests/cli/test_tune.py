@@ -21,11 +21,12 @@ import yaml
 from rollmill.cli import main
 from rollmill.errors import Refused
 from rollmill.settings import load_config
-from rollmill.tuning.contest import Contest, Entry
-from rollmill.tuning.display import remarks, table
+from rollmill.tuning.contest import Contest, Entry, seconds_for
+from rollmill.tuning.display import remarks, table, verdict
 from rollmill.tuning.fragment import fragment_path, write_fragment
 from rollmill.tuning.setups import Setup, anchors, every_setup
 from rollmill.tuning.stand import Contestant
+from rollmill.tuning.tune import _notes
 
 SMALL = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
@@ -129,8 +130,9 @@ def test_the_first_candidates_are_far_apart():
 class Crowd:
     """Starts contestants that report the rate of their setup, at a machine whose speed changes with each answer."""
 
-    def __init__(self, rates: dict[Setup, float | str], speeds: list[float]) -> None:
+    def __init__(self, rates: dict[Setup, float | str], speeds: list[float], pause: float) -> None:
         self.rates, self.speeds, self.asked, self.output = rates, speeds, 0, Path(os.devnull)
+        self.pause = pause  # seconds before each answer
 
     def start(self, setup: Setup) -> Contestant:
         ours, theirs = socket.socketpair()
@@ -144,6 +146,7 @@ class Crowd:
                     return
                 speed = self.speeds[self.asked % len(self.speeds)]
                 self.asked += 1
+                time.sleep(self.pause)
                 answer = {"failed": rate} if isinstance(rate, str) else {"steps": rate * speed, "seconds": 1.0}
                 channel.sendall(json.dumps({**answer, "shares": {}}).encode() + b"\n")
 
@@ -156,10 +159,10 @@ class Quiet:
         assert entry.rates or entry.failed
 
 
-def contest(rates, speeds=(1.0,), seconds=0.5, setups=None):
-    crowd = Crowd(rates, list(speeds))
+def contest(rates, speeds=(1.0,), seconds=0.5, setups=None, base=BASE, pause=0.0):
+    crowd = Crowd(rates, list(speeds), pause)
     setups = every_setup(BASE, 2, False) if setups is None else setups
-    held = Contest(crowd.start, BASE, setups, 2, seconds, Quiet())
+    held = Contest(crowd.start, base, setups, 2, seconds, Quiet())
     held.run()
     return held
 
@@ -170,7 +173,7 @@ def test_the_fastest_wins_and_the_table_shows_it_first():
     assert held.untried == 0  # each answers at once, so there is time for all
     assert held.winner().setup == fast
     assert held.winner().ratio(held.entries[BASE]) == pytest.approx(1.5)
-    first, second = table(held.ranking(), held.entries[BASE], held.winner())[1:3]
+    first, second = table(held)[1:3]
     assert first.split()[:2] == [">", "serial"]
     assert "1.50" in first
     assert second.split()[0] == "="
@@ -180,16 +183,67 @@ def test_a_gain_within_the_noise_keeps_the_config():
     fast = Setup("serial", 1, "fused", 4, 8, 2)
     held = contest({BASE: 100.0, fast: 102.0}, setups=[fast])
     assert held.winner().setup == BASE
+    assert verdict(held)[0].startswith("the config's own setting is the fastest of the 2 tried")
+    held = contest({BASE: 100.0, fast: 150.0}, setups=[fast])
+    assert verdict(held) == [f"fastest of the 2 tried: {fast}"]
+
+
+def test_what_was_not_tried_adds_up_with_the_table_and_has_its_price():
+    # 0.5 s: 0.3 s of them for trials that take 0.2 s each, so that there is time for two, the config's own among them
+    setups = every_setup(BASE, 2, False)
+    held = contest({}, setups=setups, pause=0.2)
+    tried = len(table(held)) - 2  # without the head and the config as it is
+    assert 1 <= tried == len(setups) - held.untried
+    (line,) = (line for line in remarks(held) if "not tried" in line)
+    assert f"{tried} of {len(setups)} candidates were tried" in line
+    assert f"{held.untried} were not tried for want of time" in line
+    assert f"--seconds {held.seconds_for_all}" in line
+
+
+def test_the_time_for_all_is_that_of_their_starts_and_trials():
+    # 12 setups; a start of 1 s, then a thirtieth of the time: 0.6 S >= 12 (1 + S / 30) from S = 60 on
+    assert seconds_for(12, 1.0) == 60
+    # 36 setups: trials are 5 s long at most, from S = 150 on: 0.6 S >= 36 (1 + 5) from S = 360 on
+    assert seconds_for(36, 1.0) == 360
+
+
+def test_a_ratio_of_short_trials_is_marked():
+    """Candidates that did not come to the finals are compared with the config's own trial: with another base."""
+    winner, loser = Setup("serial", 1, "fused", 4, 8, 2), Setup("serial", 1, "fused", 8, 4, 2)
+    held = contest({}, setups=[])
+    base = held.entries[BASE] = Entry(BASE, rates=[100.0], finals=[120.0, 120.0])
+    held.entries[winner] = Entry(winner, rates=[120.0], finals=[132.0, 132.0])
+    held.entries[loser] = Entry(loser, rates=[115.0])
+    rows = {line.split()[0]: line for line in table(held)[1:]}
+    assert " 1.10 " in rows[">"]
+    assert " ~1.15 " in rows["serial"]
+    assert any(line.startswith("~: ") for line in remarks(held))
+    del held.entries[loser]
+    assert not any(line.startswith("~: ") for line in remarks(held))
+    assert base.ratio(base) == 1.0
+
+
+def test_asynchronous_results_are_not_compared():
+    """No two runs are equal, so that a column would say nothing."""
+    base = Setup("processes", 1, "fused", 2, 12, 1, unrolls=2)
+    other = Setup("processes", 1, "fused", 4, 6, 2, unrolls=4)
+    assert other.effect(base) == ""
+    held = contest({}, setups=[other], base=base)
+    assert "results" not in table(held)[0]
+    assert not any("results" in line for line in remarks(held))
+    assert "results" in table(contest({}, setups=[]))[0]
+    notes = _notes(Path("a.yaml"), [], {"processor": "p", "cores": 2, "commit": ""}, 1.0, held)
+    assert not any("results" in line for line in notes)
 
 
 def test_candidates_that_fail_are_rows_and_not_the_end():
     refused, dead, fine = (Setup("serial", 1, "fused", groups, 32 // groups, 1) for groups in (1, 2, 4))
     held = contest({BASE: 100.0, refused: "env.id: no\nsuch", dead: "dies", fine: 200.0}, setups=[refused, dead, fine])
     assert held.winner().setup == fine
-    lines = "\n".join(table(held.ranking(), held.entries[BASE], held.winner()))
+    lines = "\n".join(table(held))
     assert "failed: env.id: no such" in lines
     assert "failed: its process died" in lines
-    assert remarks(BASE, held.ranking(), 0, False)
+    assert not any("not tried" in line for line in remarks(held))
 
 
 def test_nobody_wins_if_all_fail():

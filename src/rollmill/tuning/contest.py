@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import median
 from time import monotonic
 from typing import Any, Protocol
@@ -18,6 +19,7 @@ PASSES = 9  # at most, of the finals
 LEAST_GAIN = 1.03  # below that it is noise, and the config stays as it is
 LOOK_SECONDS = 0.5  # between two redraws while nothing comes
 PATIENCE = 120.0  # seconds for a first answer
+ROUND_SECONDS = 10  # of times that are proposed
 
 
 @dataclass
@@ -40,9 +42,13 @@ class Entry:
         """How many times as fast as `base`: of the finals pass by pass, for a machine's speed comes and goes."""
         if self.rate is None or base.rate is None:
             return None
-        if self.finals and base.finals:
+        if self.is_final(base):
             return median(ours / theirs for ours, theirs in zip(self.finals, base.finals, strict=False))
         return self.rates[0] / base.rates[0]
+
+    def is_final(self, base: Entry) -> bool:
+        """Whether the ratio is that of the finals; those of trials have another base, and only one look each."""
+        return bool(self.finals and base.finals)
 
 
 class Watcher(Protocol):
@@ -68,10 +74,12 @@ class Contest:
         watcher: Watcher,
     ) -> None:
         self._start, self._base, self._watcher = start, base, watcher
+        self.candidates = len(setups)  # beside the config as it is
         self._untried = list(setups)
         self._anchors = anchors(self._untried, cores)
         self._seconds = seconds
-        self._slice = min(max(seconds / 30, 0.3), 5.0)
+        self._slice = _trial_seconds(seconds)
+        self._starts: list[float] = []  # seconds that each trial took beyond its slice
         self._begun = monotonic()
         self._running: dict[Setup, Contestant] = {}
         self.entries: dict[Setup, Entry] = {}
@@ -80,6 +88,16 @@ class Contest:
     def untried(self) -> int:
         """Setups for which there was no time."""
         return len(self._untried)
+
+    @property
+    def base(self) -> Entry:
+        """The config as it is."""
+        return self.entries[self._base]
+
+    @property
+    def seconds_for_all(self) -> int:
+        """About how long to measure so that every setup is tried."""
+        return seconds_for(1 + self.candidates, median(self._starts))
 
     def run(self) -> None:
         """Try the config as it is and the candidates, then the finalists."""
@@ -99,15 +117,14 @@ class Contest:
 
     def winner(self) -> Entry | None:
         """The fastest, or the config as it is if nothing is faster beyond the noise; None if all have failed."""
-        best, base = self.ranking()[0], self.entries[self._base]
+        best, base = self.ranking()[0], self.base
         if best.rate is None:
             return None
         ratio = best.ratio(base)
         return base if ratio is not None and ratio < LEAST_GAIN else best
 
     def _merit(self, entry: Entry) -> tuple[bool, float]:
-        base = self.entries[self._base]
-        return bool(entry.finals) and not entry.failed, entry.ratio(base) or entry.rate or 0.0
+        return bool(entry.finals) and not entry.failed, entry.ratio(self.base) or entry.rate or 0.0
 
     @property
     def _elapsed(self) -> float:
@@ -124,9 +141,11 @@ class Contest:
         return choice
 
     def _try(self, setup: Setup) -> None:
+        begun = monotonic()
         entry = self.entries[setup] = Entry(setup)
         self._running[setup] = self._start(setup)
         self._measure(entry, entry.rates, self._slice, "trying")
+        self._starts.append(max(monotonic() - begun - self._slice, 0.0))
         self._watcher.measured(entry)
         kept = {self._base, *(entry.setup for entry in self.ranking()[:FINALISTS] if not entry.failed)}
         for loser in [setup for setup in self._running if setup not in kept]:
@@ -164,3 +183,18 @@ class Contest:
             if select.select([contestant], [], [], LOOK_SECONDS)[0] and (answer := contestant.answer()) is not None:
                 return answer
         return {"failed": f"no update within {max(PATIENCE, self._seconds):.0f} s"}
+
+
+def seconds_for(setups: int, start: float) -> int:
+    """The least time, in round numbers, in which so many are tried, each of which takes `start` seconds to begin."""
+    enough = (
+        seconds
+        for seconds in count(ROUND_SECONDS, ROUND_SECONDS)
+        if SCREENING * seconds >= setups * (start + _trial_seconds(seconds))
+    )
+    return next(enough)
+
+
+def _trial_seconds(seconds: float) -> float:
+    """How long each setup is tried in a contest of so many seconds."""
+    return min(max(seconds / 30, 0.3), 5.0)

@@ -9,8 +9,7 @@ from typing import Any
 
 from rollmill.observe.outlet import Outlet
 from rollmill.observe.phrases import clock, count
-from rollmill.tuning.contest import Entry
-from rollmill.tuning.setups import Setup
+from rollmill.tuning.contest import LEAST_GAIN, Contest, Entry
 
 # "idle" is of the learner and, on average, of the workers
 HEAD = ("", "runtime", "roles", "groups × size", "threads", "steps/s", "ratio", "idle", "learn", "results")
@@ -80,10 +79,13 @@ def _bar(outlet: Outlet) -> Any:
     )
 
 
-def table(ranking: Sequence[Entry], base: Entry, winner: Entry | None) -> list[str]:
+def table(contest: Contest) -> list[str]:
     """A line per setup, best first; `>` marks the fastest and `=` the config as it is."""
-    rows = [HEAD, *(_row(entry, base, winner) for entry in ranking if not entry.failed)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    ranking = contest.ranking()
+    rows = [HEAD, *(_row(entry, contest) for entry in ranking if not entry.failed)]
+    if contest.base.setup.is_asynchronous:
+        rows = [row[:-1] for row in rows]  # there are no results to compare
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [
@@ -97,21 +99,26 @@ def _with(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[st
     return list(enumerate(zip(row, widths, strict=True)))
 
 
-def _row(entry: Entry, base: Entry, winner: Entry | None) -> tuple[str, ...]:
-    setup = entry.setup
-    ratio = entry.ratio(base)
+def _row(entry: Entry, contest: Contest) -> tuple[str, ...]:
+    setup, base = entry.setup, contest.base
     return (
-        (">" if entry is winner else " ") + ("=" if entry is base else " "),
+        (">" if entry is contest.winner() else " ") + ("=" if entry is base else " "),
         setup.place,
         setup.roles,
         f"{setup.groups} × {setup.group_size}",
         str(setup.learner_threads),
         count(entry.rate),
-        "-" if ratio is None else f"{ratio:.2f}",
+        ratio_text(entry, base) or "-",
         _idle(entry),
         _percent(entry.shares.get("learn")),
         setup.effect(base.setup),
     )
+
+
+def ratio_text(entry: Entry, base: Entry) -> str:
+    """Such as 1.10, or ~1.10 if it comes from short trials; nothing where there is none."""
+    ratio = entry.ratio(base)
+    return "" if ratio is None else f"{'' if entry.is_final(base) else '~'}{ratio:.2f}"
 
 
 def _idle(entry: Entry) -> str:
@@ -131,19 +138,32 @@ def _failure(entry: Entry) -> str:
     return f"failed: {reason if len(reason) <= WIDEST_REASON else reason[: WIDEST_REASON - 1] + '…'}"
 
 
-def remarks(base: Setup, ranking: Sequence[Entry], untried: int, is_asynchronous: bool) -> list[str]:
+def remarks(contest: Contest) -> list[str]:
     """What the words of the table mean, as far as they occur in it, and what it doesn't show."""
-    effects = {entry.setup.effect(base) for entry in ranking}
-    lines = ["steps/s and ratio: medians of the finals, or of one short trial; idle: learner, workers on average"]
-    if is_asynchronous:
-        lines.append("results: this algorithm is asynchronous, so that no two runs are equal, whatever the setting")
-    elif effects - {"same"}:
-        meanings = {
-            "last bits": "gradients of convolutions depend on learner threads",
-            "other episodes": "episodes are seeded by group",
-            "other batch": "another number of environments: another learning problem",
-        }
-        lines.append("results: " + "; ".join(f"{word}: {text}" for word, text in meanings.items() if word in effects))
-    if untried:
-        lines.append(f"{untried} more candidates were not tried; --seconds gives them time")
+    ranking, base = contest.ranking(), contest.base
+    lines = ["steps/s and ratio: medians of the finals; idle: learner, workers on average"]
+    if any(ratio_text(entry, base).startswith("~") for entry in ranking):
+        lines.append("~: of one short trial each, at another moment; not to be compared with ratios of the finals")
+    effects = {entry.setup.effect(base.setup) for entry in ranking}
+    meanings = {
+        "last bits": "gradients of convolutions depend on learner threads",
+        "other episodes": "episodes are seeded by group",
+        "other batch": "another number of environments: another learning problem",
+    }
+    if told := [f"{word}: {text}" for word, text in meanings.items() if word in effects]:
+        lines.append("results: " + "; ".join(told))
+    if contest.untried:
+        tried = f"{contest.candidates - contest.untried} of {contest.candidates} candidates were tried"
+        price = f"all of them take about --seconds {contest.seconds_for_all}"
+        lines.append(f"{tried}, {contest.untried} were not tried for want of time; {price}")
     return lines
+
+
+def verdict(contest: Contest) -> list[str]:
+    """Which is the fastest, in a line."""
+    winner, tried = contest.winner(), f"fastest of the {len(contest.entries)} tried"
+    if winner is None:
+        return []
+    if winner is contest.base:
+        return [f"the config's own setting is the {tried}: no other is faster by {LEAST_GAIN - 1:.0%} or more"]
+    return [f"{tried}: {winner.setup}"]

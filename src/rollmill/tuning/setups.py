@@ -46,6 +46,11 @@ class Setup:
         return self.groups * self.group_size
 
     @property
+    def is_asynchronous(self) -> bool:
+        """Whether updates take what is there, and so are never the same twice."""
+        return self.unrolls is not None
+
+    @property
     def place(self) -> str:
         """Where the groups live, in words."""
         return "serial" if self.kind == "serial" else f"{self.workers} worker{'s' if self.workers > 1 else ''}"
@@ -59,7 +64,9 @@ class Setup:
         return {key: getattr(self, name) for name, key in KEYS.items() if getattr(self, name) != getattr(base, name)}
 
     def effect(self, base: Setup) -> str:
-        """What of the result changes with it: nothing, the last bits, the episodes, or the batch."""
+        """What of the result changes with it: the last bits, the episodes, the batch; "" if no two runs are equal."""
+        if self.is_asynchronous:
+            return ""
         if self.environments != base.environments:
             return "other batch"
         if (self.groups, self.group_size) != (base.groups, base.group_size):

@@ -15,7 +15,7 @@ from rollmill.experiment import check_config
 from rollmill.runtime.process import usable_cores
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.tuning.contest import Contest, Entry
-from rollmill.tuning.display import Display, remarks, table
+from rollmill.tuning.display import Display, ratio_text, remarks, table, verdict
 from rollmill.tuning.fragment import fragment_path, machine, write_fragment
 from rollmill.tuning.setups import Setup, every_setup
 from rollmill.tuning.stand import Contestant, Stand
@@ -60,31 +60,30 @@ def tune(
 
         contest = Contest(start, base, setups, cores, seconds, display)
         title = f"{settings.algorithm.name} on {settings.env.id}"
-        display.begin(f"{title}: {len(setups)} candidates on {cores} cores, {seconds:g} s")
+        display.begin(f"{title}: the config as it is and {len(setups)} candidates on {cores} cores, {seconds:g} s")
         contest.run()
     finally:
         display.finish()
         stand.close()
-    ranking, winner, measured = contest.ranking(), contest.winner(), contest.entries[base]
-    display.say(["", *table(ranking, measured, winner), ""])
+    winner, measured = contest.winner(), contest.base
+    display.say(["", *table(contest), ""])
     if winner is None:
         raise RollmillError(f"no candidate could be measured; the config as it is: {measured.failed}")
-    display.say(remarks(base, ranking, contest.untried, base.unrolls is not None))
     here, changes = machine(), winner.setup.changes(base)
-    write_fragment(path, changes, _notes(config, overrides, here, seconds, winner, measured))
-    what = (
-        "the config as it is: none that was tried is faster by 3 % or more"
-        if winner is measured
-        else f"fastest: {winner.setup}"
-    )
-    display.say([what, f"written: {path}", f"train:   rollmill train {config} --with {path}"])
+    write_fragment(path, changes, _notes(config, overrides, here, seconds, contest))
+    display.say([*remarks(contest), *verdict(contest)])
+    if changes:
+        display.say([f"written: {path}", f"train:   rollmill train {config} --with {path}"])
+    else:
+        display.say([f"written: {path}, which changes nothing"])
     return {
         "config": str(config),
         "overrides": list(overrides),
         "seconds": seconds,
         "machine": here,
-        "candidates": [_record(entry, measured) for entry in ranking],
+        "candidates": [_record(entry, measured) for entry in contest.ranking()],
         "untried": contest.untried,
+        "seconds_for_all": contest.seconds_for_all,
         "fastest": changes,
         "written": str(path),
     }
@@ -103,17 +102,23 @@ def _values(settings: ExperimentConfig, setup: Setup, base: Setup) -> dict[str, 
     return values
 
 
-def _notes(
-    config: Path, overrides: Sequence[str], here: dict[str, Any], seconds: float, winner: Entry, base: Entry
-) -> list[str]:
+def _notes(config: Path, overrides: Sequence[str], here: dict[str, Any], seconds: float, contest: Contest) -> list[str]:
+    winner, base = contest.winner(), contest.base
+    assert winner is not None
     before = "failed" if base.rate is None else f"{base.rate:,.0f} steps/s"
-    ratio = "" if (times := winner.ratio(base)) is None else f" ({times:.2f} ×)"
+    if winner is base:
+        fastest = "the same, so there is nothing to change"
+    else:
+        ratio = f" ({times} ×)" if (times := ratio_text(winner, base)) else ""
+        results = f"; results: {effect}" if (effect := winner.setup.effect(base.setup)) else ""
+        fastest = f"{winner.setup}: {winner.rate:,.0f} steps/s{ratio}{results}"
+    tried = contest.candidates - contest.untried
     return [
         f"for {config} {shlex.join(overrides)}".rstrip() + f", measured for {seconds:g} s",
         f"machine: {here['processor']}, {here['cores']} cores",
         f"commit:  {here['commit'] or 'unknown'}",
         f"as it is: {base.setup}: {before}",
-        f"fastest:  {winner.setup}: {winner.rate:,.0f} steps/s{ratio}; results: {winner.setup.effect(base.setup)}",
+        f"fastest of it and {tried} of {contest.candidates} candidates: {fastest}",
     ]
 
 
@@ -126,6 +131,6 @@ def _record(entry: Entry, base: Entry) -> dict[str, Any]:
         "trial": entry.rates,
         "finals": entry.finals,
         "shares": entry.shares,
-        "results": entry.setup.effect(base.setup),
+        "results": entry.setup.effect(base.setup) or None,
         "failed": entry.failed or None,
     }
