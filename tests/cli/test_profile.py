@@ -207,6 +207,8 @@ def test_the_flame_graph_is_a_picture_of_the_stacks():
     tree = ElementTree.fromstring(draw(grow(stacks), "a & b"))
     shares = {group.get("data-n"): float(group.get("data-w")) for group in tree.iter(f"{SVG}g") if group.get("data-n")}
     assert shares == {"all processes": 1.0, "main": 0.5, "a:<b>": 0.5, "c:d": 0.375, "worker.0": 0.5, "e:f": 0.5}
+    # it takes the width of its window and keeps its proportions: 74 + 18 × 4 rows + 10 pixels on 1200
+    assert (tree.get("viewBox"), tree.get("width"), tree.get("height")) == ("0 0 1200 156", "100%", None)
     assert "http" not in draw(grow(stacks), "x").replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
     assert folded(stacks).splitlines()[1] == "main;MainThread;a:<b>;c:d 3000"
 

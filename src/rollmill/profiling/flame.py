@@ -69,7 +69,8 @@ def draw(root: Frame, title: str) -> str:
     depth = _place(root, 0.0, 0, max(root.seconds, 1e-9), shapes)
     height = TOP + ROW * depth + MARGIN
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="100%" '
+        f'preserveAspectRatio="xMidYMin" style="height: auto" '  # as wide as the window, however high that makes it
         f'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11">\n'
         f'<rect width="100%" height="100%" fill="#ffffff"/>\n'
         f'<text x="{MARGIN}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>\n'
