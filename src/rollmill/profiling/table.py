@@ -81,11 +81,11 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
         padded = [c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(shown, widths, strict=True))]
         lines.append("  ".join(padded).rstrip())
     lines += ["", f"{'process':<16}{'CPU seconds':>12}{'of a core':>11}{'waiting':>9}"]
-    for row in _folded(record["processes"]):
-        waiting = "-" if row["waiting"] is None else f"{row['waiting'] * 100:.0f}%"
-        share = f"{row['cpu_seconds'] / elapsed * 100:.0f}%"
-        lines.append(f"{row['process']:<16}{row['cpu_seconds']:>12.2f}{share:>11}{waiting:>9}")
-    used = sum(row["cpu_seconds"] for row in record["processes"])
+    for process in _folded(record["processes"]):
+        waiting = "-" if process["waiting"] is None else f"{process['waiting'] * 100:.0f}%"
+        share = f"{process['cpu_seconds'] / elapsed * 100:.0f}%"
+        lines.append(f"{process['process']:<16}{process['cpu_seconds']:>12.2f}{share:>11}{waiting:>9}")
+    used = sum(process["cpu_seconds"] for process in record["processes"])
     idle = max(0.0, 1.0 - used / (elapsed * cores))
     lines.append(f"{'all':<16}{used:>12.2f}{f'{used / elapsed * 100:.0f}%':>11}   {cores} cores idle {idle * 100:.0f}%")
     if record["clocks"]:
