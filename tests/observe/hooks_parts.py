@@ -101,5 +101,15 @@ class NoHooks:
     pass
 
 
+class Typo(rollmill.Hooks):
+    def on_epsiode(self, progress, episode):
+        pass
+
+
+class Deaf(rollmill.Hooks):
+    def note(self, progress):
+        pass
+
+
 class Confused(rollmill.Hooks):
     overflow = "explode"

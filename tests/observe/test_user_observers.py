@@ -280,6 +280,11 @@ REFUSED = {
     "an argument that is missing": (entry("Fussy"), "missing a required argument: 'keep'"),
     "an argument that its constructor refuses": (entry("Fussy", args={"keep": 0}), "keep must be positive"),
     "a class with an unknown overflow": (entry("Confused"), "Confused.overflow='explode'"),
+    "a misspelt hook": (
+        entry("Typo"),
+        "Typo.on_epsiode is no hook, so it would never be called; did you mean 'on_episode'?",
+    ),
+    "a class without a hook": (entry("Deaf"), "Deaf has no hook"),
     "no room at all": (entry("Diary", capacity=0), "must be ≥ 1"),
     "no path": ({"args": {}}, "path"),
 }
@@ -307,6 +312,17 @@ def test_what_is_passed_from_python_must_be_hooks(tmp_path):
         with pytest.raises(Refused, match=r"observers\[0\]"):
             rollmill.train(BASE, run=tmp_path / "run", observers=[wrong])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_hook_may_be_an_attribute_of_the_object_and_a_misspelt_one_is_refused_there_too(tmp_path):
+    deaf, seen = hooks_parts.Deaf(), []
+    deaf.on_stop = lambda progress, status, summary: seen.append(status)
+    rollmill.train(BASE, run=tmp_path / "run", observers=[deaf])
+    assert seen == ["done"]
+    deaf.on_strat = deaf.on_stop
+    with pytest.raises(Refused, match=r"observers\[0\]: Deaf.on_strat is no hook.*'on_start'"):
+        rollmill.train(BASE, run=tmp_path / "other", observers=[deaf])
+    assert not (tmp_path / "other").exists()
 
 
 def test_paths_are_relative_to_the_config_file(tmp_path, monkeypatch):

@@ -36,6 +36,7 @@ class UnrollSeen(Event):
     unroll: Unroll
 
 
+HOOKS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
 _HOOKS: dict[type[Event], str] = {
     Opened: "on_init",
     RunStarted: "on_start",
@@ -46,6 +47,16 @@ _HOOKS: dict[type[Event], str] = {
     WorkerReplaced: "on_worker_failure",
     Stopped: "on_stop",
 }
+
+
+def unknown_hooks(hooks: Hooks) -> list[str]:
+    """Attributes that look like hooks and are none: they would never be called."""
+    return [name for name in dir(hooks) if name.startswith("on_") and name not in HOOKS]
+
+
+def has_hooks(hooks: Hooks) -> bool:
+    """Whether any hook is overridden."""
+    return any(_is_overridden(hooks, name) for name in HOOKS)
 
 
 def kinds_wanted(hooks: Hooks) -> frozenset[type[Event]]:

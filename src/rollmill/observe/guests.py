@@ -7,9 +7,9 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
-from rollmill.errors import Refused
+from rollmill.errors import Refused, nearest
 from rollmill.loading import load_object
-from rollmill.observe.calls import UnrollSeen, call, kinds_wanted, wants_trajectories
+from rollmill.observe.calls import HOOKS, UnrollSeen, call, has_hooks, kinds_wanted, unknown_hooks, wants_trajectories
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.events import Event
 from rollmill.observe.hooks import Hooks
@@ -96,6 +96,10 @@ def _guest(hooks: Hooks, config: ObserverConfig | None, key: str, taken: Collect
         raise Refused(f"{key}: {own}.capacity={capacity!r} must be a whole number ≥ 1")
     if not isinstance(hooks.trajectories_after, int | float) or not 0 <= hooks.trajectories_after <= 1:
         raise Refused(f"{key}: {own}.trajectories_after={hooks.trajectories_after!r} must be a number from 0 to 1")
+    for unknown in unknown_hooks(hooks):
+        raise Refused(f"{key}: {own}.{unknown} is no hook, so it would never be called; {nearest(unknown, HOOKS)}")
+    if not has_hooks(hooks):
+        raise Refused(f"{key}: {own} has no hook, so it would see nothing; give it one of {', '.join(HOOKS)}")
     share = HOLD_SHARE if config is None else config.hold_share
     terms = Terms(capacity, share=share if share < 1 else math.inf)
     name = _unused((config and config.name) or own, taken)
