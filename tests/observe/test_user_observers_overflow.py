@@ -167,7 +167,60 @@ def test_who_is_too_slow_at_the_end_loses_all_but_the_end():
         report = dispatcher.report()["Held"]
     assert hooks.stopped
     assert 1 <= len(hooks.versions) <= 5
-    assert report["delivered"] + report["dropped"] == 51
+    assert report["delivered"] + report["cut_off"] == 51
+    assert report["dropped"] == 0, "there was room for all of them"
+
+
+def dismissed(hooks, terms, count, **options):
+    """Publish `count` events at once, then end the run; the counts and how long that took."""
+    guests = make_guests((), [hooks])
+    guests[0].terms = terms
+    with Dispatcher([], guests=guests, **options) as dispatcher:
+        hooks.gate.set()
+        for version in range(count):
+            dispatcher.publish(updated(version))
+        begun = time.perf_counter()
+        dispatcher.dismiss(STOPPED, timeout=0.2)
+        return dispatcher.report()["Held"], time.perf_counter() - begun
+
+
+def test_block_without_a_bound_is_waited_for_at_the_end_too():
+    hooks = Held("block", seconds=0.05)
+    report, took = dismissed(hooks, Terms(capacity=100, patience=0.5), 30)
+    assert hooks.versions == list(range(30)), "1.5 s of work: beyond the timeout and beyond one patience"
+    assert hooks.stopped
+    assert (report["delivered"], report["dropped"], report["cut_off"], report["detached"]) == (31, 0, 0, 0)
+    assert report["blocked_seconds"] == pytest.approx(took, abs=0.2), "the run was held up"
+
+
+def test_block_without_a_bound_is_cut_off_at_the_end_when_the_run_is_hurried():
+    hooks = Held("block", seconds=0.05)
+    report, took = dismissed(hooks, Terms(capacity=100, patience=10.0), 100, is_hurried=lambda: True)
+    assert took < 2, "of 5 s of work"
+    assert hooks.stopped
+    assert report["cut_off"] > 50
+    assert report["delivered"] + report["cut_off"] == 101
+
+
+def test_block_that_takes_nothing_at_the_end_is_left_behind():
+    hooks = Held("block", seconds=3.0)
+    report, took = dismissed(hooks, Terms(capacity=100, patience=0.3), 10)
+    assert took < 2
+    assert report["detached"] == 1
+    assert (report["delivered"], report["cut_off"]) == (0, 11), "all of them, and the end"
+
+
+def test_patience_does_not_run_out_with_an_observer_that_takes_one_event_after_the_other():
+    hooks = Held("block", seconds=0.05)
+    guests = make_guests((), [hooks])
+    guests[0].terms = Terms(capacity=10, patience=0.2)  # a batch of 10 takes 0.5 s
+    with Dispatcher([], guests=guests) as dispatcher:
+        hooks.gate.set()
+        for version in range(30):
+            dispatcher.publish(updated(version))
+        dispatcher.dismiss(STOPPED)
+        report = dispatcher.report()["Held"]
+    assert (report["delivered"], report["detached"]) == (31, 0)
 
 
 @pytest.mark.parametrize("failure", [ValueError("no"), OSError(28, "No space left on device")])

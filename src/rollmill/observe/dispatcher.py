@@ -38,15 +38,17 @@ class Dispatcher:
         patience: float = 10.0,  # seconds that a "block" observer may hold up the run at a time
         guests: Sequence[Guest] = (),
         spare_slots: int = 0,  # of each actor, for guests that want unrolls
+        is_hurried: Callable[[], bool] = lambda: False,  # somebody wants the run to end: guests are not waited for
     ) -> None:
         names = [observer.name for observer in (*observers, *guests)]
         if len(set(names)) < len(names):
             raise ValueError(f"observers need different names, got {names}")
         say = say or self._publish_said
         self._mailboxes = [Mailbox(observer, say, Terms(capacity, patience)) for observer in observers]
-        self._guests = [(Mailbox(guest, say, guest.terms), guest) for guest in guests]
+        self._guests = [(Mailbox(guest, say, guest.terms, is_hurried), guest) for guest in guests]
         readers = [(box, g.trajectories_after) for box, g in self._guests if g.trajectories_after is not None]
         self.tap = TrajectoryTap(readers, spare_slots) if readers else None
+        self._is_hurried = is_hurried
         self._progress = Progress()
         self._begun = time.perf_counter()
         self._is_closed = self._are_dismissed = False
@@ -81,21 +83,27 @@ class Dispatcher:
         return all(mailbox.flush(deadline - time.monotonic()) for mailbox in exact)
 
     def dismiss(self, stopped: Stopped, timeout: float = LAST_SECONDS) -> None:
-        """Tell the guests that the run is over, and let them go; who is too slow loses all but that."""
+        """Tell the guests that the run is over, and let them go; who is too slow loses all but that.
+
+        Those that may lose nothing are waited for as long as they go on taking events, unless the run is hurried.
+        """
         if self._are_dismissed:
             return
         self._tell_guests(stopped)
         self._are_dismissed = True
         for mailbox, _ in self._guests:
             mailbox.finish()
-        late = _still_busy([mailbox for mailbox, _ in self._guests], timeout)
+        late = _still_busy([mailbox for mailbox, _ in self._guests if not mailbox.may_lose_nothing], timeout)
         for mailbox in late:
+            mailbox.skip()
+        undrained = [mailbox for mailbox, _ in self._guests if mailbox.may_lose_nothing and not mailbox.drain()]
+        late += _still_busy(undrained, timeout if self._is_hurried() else 0.0)
+        for mailbox in undrained:
             mailbox.skip()
         hung = _still_busy(late, timeout)
         for mailbox, guest in self._guests:
             if mailbox in hung:
-                mailbox.delivery.is_detached = True
-                mailbox.delivery.first_error = mailbox.delivery.first_error or "it was still busy when the run was over"
+                mailbox.leave_behind()
                 guest.abandon()
             else:
                 mailbox.close_observer()

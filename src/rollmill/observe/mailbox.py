@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ TICK = 0.1  # seconds
 # While unrolls come, whose slots are few, the thread looks by itself and often: it still isn't woken.
 BRISK_TICK = 0.005
 BRISK_SECONDS = 0.2  # after the last unroll
+QUIET_SECONDS = 5.0  # that a run waits at its end before it says for whom
 
 
 class Gone(Exception):
@@ -33,9 +35,16 @@ class Mailbox:
     One thread each, because a slow observer that may drop events must not hold up one that may not.
     """
 
-    def __init__(self, observer: Observer, say: Callable[[str], None], terms: Terms) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        say: Callable[[str], None],
+        terms: Terms,
+        is_hurried: Callable[[], bool] = lambda: False,  # somebody wants the run to end
+    ) -> None:
         self.observer = observer
         self.delivery = Delivery()
+        self.is_hurried = is_hurried
         self._say = say
         self._terms = terms
         self._thinning = Thinning() if observer.overflow == "thin" else None
@@ -145,7 +154,7 @@ class Mailbox:
             self._changed.notify_all()
 
     def skip(self) -> None:
-        """Drop all that is queued or about to be handed over, except for the end of the run."""
+        """Cut off all that is queued or about to be handed over, except for the end of the run."""
         with self._changed:
             self._is_skipping = True
 
@@ -155,6 +164,35 @@ class Mailbox:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
 
+    def drain(self) -> bool:
+        """Wait for the thread to end for as long as the observer takes events; whether it has ended.
+
+        It has not if the observer took none for as long as patience lasts, or if somebody wants the run to end.
+        """
+        begun = moved = time.perf_counter()
+        handled, is_told = self.handled, False
+        while not self.join(TICK) and not self.is_hurried():
+            now = time.perf_counter()
+            if self.handled != handled:
+                handled, moved = self.handled, now
+            elif now - moved >= self.patience:
+                break
+            if now - begun >= QUIET_SECONDS and not is_told:
+                is_told = True
+                left = f"{self._queued - handled} events left to take"
+                self._say(f"observer {self.observer.name} has {left}: the run waits for it; Ctrl-C ends that")
+        waited = time.perf_counter() - begun
+        self.delivery.blocked_seconds += waited
+        self.delivery.handover_seconds += waited
+        return not self._thread.is_alive()
+
+    def leave_behind(self) -> None:
+        """The run goes without an observer that is still busy; what it has not taken is lost to it."""
+        with self._changed:
+            self.delivery.is_detached = True
+            self.delivery.cut_off += self._queued - self._handled
+        self.delivery.first_error = self.delivery.first_error or "it was still busy when the run was over"
+
     def close_observer(self) -> None:
         """Close the observer, whose failure to do so is counted and said like any other."""
         self._guard(self.observer.close)
@@ -163,6 +201,16 @@ class Mailbox:
     def patience(self) -> float:
         """Seconds that the run waits for a "block" observer at a time, before it is given up."""
         return self._terms.patience
+
+    @property
+    def may_lose_nothing(self) -> bool:
+        """Whether the run waits for this observer without a bound."""
+        return self.observer.overflow == "block" and self._terms.share == math.inf
+
+    @property
+    def handled(self) -> int:
+        """Events that the observer has taken, or will never get."""
+        return self._handled
 
     @property
     def is_closed(self) -> bool:
@@ -187,12 +235,15 @@ class Mailbox:
         """For a blocking observer, wait until there is room; True if patience ran out and it is given up."""
         if self.observer.overflow != "block" or threading.current_thread() is self._thread:
             return False  # an observer that publishes something itself can't wait for itself
-        with self.blocking() as seconds:
-            has_room = self._changed.wait_for(
-                lambda: self.is_closed or len(self._events) < self._terms.capacity, timeout=seconds
-            )
-        if has_room or seconds < self._terms.patience:
-            return False
+        handled = -1
+        while handled != self._handled:  # batches are large: one that takes its time with each event is not stuck
+            handled = self._handled
+            with self.blocking() as seconds:
+                has_room = self._changed.wait_for(
+                    lambda: self.is_closed or len(self._events) < self._terms.capacity, timeout=seconds
+                )
+            if has_room or seconds < self._terms.patience or self.is_hurried():
+                return False
         self._detach()
         return True
 
@@ -208,15 +259,18 @@ class Mailbox:
     def _deliver(self) -> None:
         while (batch := self._take()) is not None:
             for event in batch:
-                if self.delivery.is_detached or (self._is_skipping and not isinstance(event, Stopped)):
+                if self.delivery.is_detached:
                     with self._changed:  # `put` counts here too
                         self.delivery.dropped += 1
+                elif self._is_skipping and not isinstance(event, Stopped):
+                    self.delivery.cut_off += 1
                 elif self._guard(self.observer.receive, event):
                     self.delivery.delivered += 1
                 if isinstance(event, UnrollLent):
                     event.release()
+                with self._changed:
+                    self._handled += 1
             with self._changed:
-                self._handled += len(batch)
                 self._changed.notify_all()
             self._give_back()
 

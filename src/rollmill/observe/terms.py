@@ -24,10 +24,11 @@ class Delivery:
 
     delivered: int = 0
     dropped: int = 0
+    cut_off: int = 0  # still waited for it when the run was over and could wait no longer
     thinned: int = 0
     errors: int = 0
-    blocked_seconds: float = 0.0  # that publishing had to wait for room
-    handover_seconds: float = 0.0  # that the run spent on handing events over, waiting for room included
+    blocked_seconds: float = 0.0  # that the run had to wait: for room, or at its end for what was queued
+    handover_seconds: float = 0.0  # that the run spent on handing events over, waiting included
     is_detached: bool = False
     first_error: str = ""
 
@@ -36,9 +37,11 @@ class Delivery:
         return {
             "delivered": self.delivered,
             "dropped": self.dropped,
+            "cut_off": self.cut_off,
             "thinned": self.thinned,
             "errors": self.errors,
             "blocked_seconds": self.blocked_seconds,
+            "blocked_share": self.blocked_seconds / seconds if seconds > 0 else 0.0,
             "handover_seconds": self.handover_seconds,
             "handover_share": self.handover_seconds / seconds if seconds > 0 else 0.0,
             "detached": int(self.is_detached),

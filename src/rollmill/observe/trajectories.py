@@ -62,16 +62,20 @@ class TrajectoryTap:
             return True
         if mailbox.observer.overflow != "block":
             return False
-        with mailbox.blocking() as seconds:
-            deadline = perf_counter() + seconds
-            while self._lent[actor] >= self._spare_slots and (left := deadline - perf_counter()) > 0:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._read, timeout=left)
-                self._give_back()
-        has_room = self._lent[actor] < self._spare_slots
-        if not has_room and seconds >= mailbox.patience:
-            mailbox.give_up()
-        return has_room
+        handled = -1
+        while handled != mailbox.handled:  # else it took nothing for as long as patience lasts
+            handled = mailbox.handled
+            with mailbox.blocking() as seconds:
+                deadline = perf_counter() + seconds
+                while self._lent[actor] >= self._spare_slots and (left := deadline - perf_counter()) > 0:
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._read, timeout=left)
+                    self._give_back()
+            has_room = self._lent[actor] < self._spare_slots
+            if has_room or seconds < mailbox.patience or mailbox.is_hurried():
+                return has_room
+        mailbox.give_up()
+        return False
 
     def _take_back(self, trajectory: Trajectory) -> None:
         """The last reader is done; in any thread."""
