@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -205,6 +206,16 @@ def test_a_burden_changes_nothing_is_counted_and_named(tmp_path, runtime, overfl
     assert "Sleeper (" in shown
     assert "Raiser (" in shown
     assert "ValueError: no such luck" in shown
+
+
+def test_an_observer_that_holds_the_run_up_is_named_though_nothing_is_lost(tmp_path, capfd):
+    run = rollmill.train(observed(patient("Sleeper", capacity=4)), run=tmp_path / "run")
+    record = run.summary["observers"]["Sleeper"]
+    assert (record["delivered"], record["dropped"], record["cut_off"]) == (25, 0, 0)
+    assert record["blocked_seconds"] > 0.5, "25 events × 0.05 s, most of it waited for"
+    assert main(["show", str(run.path)]) == 0
+    shown = next(line for line in capfd.readouterr().out.splitlines() if line.strip().startswith("observers"))
+    assert re.search(r"Sleeper \(held the run up for \d\.\d s, \d+ % of the time\)", shown)
 
 
 def test_an_observer_that_hangs_at_the_end_is_left_behind(tmp_path, monkeypatch):

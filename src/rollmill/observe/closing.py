@@ -13,6 +13,7 @@ from rollmill.observe.phrases import amount, clock, count, shares
 # A convention, not a test of significance: the numbers stand beside the words.
 CHANCE = 0.1
 FEW_EPISODES = 10
+MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up unless it is told otherwise
 ENDED_EARLY = ("interrupted", "failed", "died")
 
 
@@ -158,12 +159,15 @@ def _failures(summary: Mapping[str, Any]) -> str:
 
 
 def _observers(summary: Mapping[str, Any]) -> str:
-    """Those that failed, or were too slow for all that they should have seen."""
+    """Those that failed, were too slow for all that they should have seen, or held the run up."""
     told = _part(summary, "losses")
     troubled = []
     for name, record in _part(summary, "observers").items():
         parts = [f"{count(record[key])} {key}" for key in ("dropped", "thinned", "errors") if record.get(key)]
+        parts += [f"{count(record['cut_off'])} cut off at the end"] if record.get("cut_off") else []
         parts += ["detached"] if record.get("detached") else []
+        if (share := record.get("blocked_share", 0.0)) > MUCH_WAITING:
+            parts.append(f"held the run up for {record['blocked_seconds']:.1f} s, {share * 100:.0f} % of the time")
         if parts and name not in told:
             error = record.get("first_error")
             troubled.append(f"{name} ({', '.join(parts)}{f': {error}' if error else ''})")
