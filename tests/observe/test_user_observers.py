@@ -143,7 +143,8 @@ def test_a_resumed_run_finds_its_observers_again(tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parent)
     rollmill.resume(run.path, **{"train.steps": 512})
     calls = json.loads((run.path / "diary.json").read_text())
-    assert (calls[0]["hook"], calls[0]["steps"], calls[0]["updates"]) == ("init", 256, 2)
+    begun = [(call["hook"], call["steps"], call["updates"]) for call in calls[:2]]
+    assert begun == [("init", 256, 2), ("start", 256, 2)]
     assert calls[-1]["steps"] == 512
 
 
@@ -345,6 +346,21 @@ def test_paths_are_relative_to_the_config_file(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     config = load_config(tmp_path / "config.yaml").config
     assert config.observe.observers[0].path == f"{tmp_path / 'mine.py'}:Mine"
+
+
+def test_the_docs_list_every_array_of_an_unroll(tmp_path):
+    class Names(rollmill.Hooks):
+        names = frozenset()
+
+        def on_trajectory(self, progress, unroll):
+            self.names = frozenset(unroll.arrays)
+
+    names = Names()
+    rollmill.train(BASE, run=tmp_path / "run", observers=[names])
+    page = (Path(__file__).parents[2] / "docs/observers.md").read_text()
+    table = page.split("| Arrays | Shape |")[1].split("\n\n")[0]
+    assert names.names
+    assert names.names - set(re.findall(r"\w+", table)) == set()
 
 
 def test_names_of_the_standard_observers_stay_theirs(tmp_path):
