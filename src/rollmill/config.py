@@ -106,6 +106,8 @@ def _problems(schema: type[BaseModel], error: ValidationError, origins: Origins)
     mistyped: dict[KeyPath, list[_Fault]] = {}
     problems = []
     for fault in faults:
+        if fault.error["type"] == "missing" and any(_is_misspelling(other, fault) for other in faults):
+            continue  # one mistake: the unknown key says what was meant
         if fault.error["type"] in _EXPECTED:
             mistyped.setdefault(fault.path, []).append(fault)
         elif fault.error["type"] in ("value_error", "assertion_error"):
@@ -118,6 +120,12 @@ def _problems(schema: type[BaseModel], error: ValidationError, origins: Origins)
         if not any(fault.path[: len(path)] == path != fault.path for fault in faults):
             problems.append(Problem(_origin(path, origins), _mistyped(members)))
     return problems
+
+
+def _is_misspelling(unknown: _Fault, missing: _Fault) -> bool:
+    """Whether a key that is not known stands where the missing one should, and looks like it."""
+    is_beside = unknown.error["type"] == "extra_forbidden" and unknown.path[:-1] == missing.path[:-1]
+    return is_beside and nearest(str(unknown.path[-1]), _keys(unknown.kind)) == f"did you mean '{missing.path[-1]}'?"
 
 
 def _origin(path: KeyPath, origins: Origins) -> Origin:

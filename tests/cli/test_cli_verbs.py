@@ -79,7 +79,7 @@ def test_check_prints_one_line_per_file_and_fails_if_any_does(rollmill: Rollmill
     assert rollmill("check", "configs", "gone.yaml") == (
         2,
         "ok       configs/a.yaml\n"
-        "refused  configs/deep/b.yml:1: missing key 'train.steps': add 'steps: …' below 'train' (and 1 more)\n"
+        "refused  configs/deep/b.yml:1: unknown key 'train.step': did you mean 'steps'?\n"
         "refused  configs/deep/unwired.yaml: seed: 13 can't be wired: choose another\n"
         "refused  gone.yaml: no such file: `rollmill list configs` shows what there is\n",
         "",
