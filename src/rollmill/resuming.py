@@ -63,6 +63,24 @@ def identity(config: ExperimentConfig) -> dict[str, Any]:
     return {k: v for k, v in flattened(config).items() if not k.startswith((*MAY_CHANGE, "checkpoint."))}
 
 
+def refuse_edited_config(path: Path, config: ExperimentConfig) -> None:
+    """Refuse a config.yaml in which something has another value than when the newest good checkpoint was made.
+
+    Settings that there were none of then are taken for those of a newer version, with their defaults.
+    """
+    found = Checkpoints(path / "checkpoints", config.checkpoint).newest()
+    if found is None:
+        return
+    before, now = found.content.state.get("run", {}).get("config") or {}, identity(config)
+    for key in sorted(before):
+        if key not in now or before[key] != now[key]:
+            raise Refused(f"{_difference(path, key, now, before, found)}; put it back")
+
+
+def _difference(path: Path, key: str, now: Mapping[str, Any], before: Mapping[str, Any], found: Found) -> str:
+    return f"{path}: {key} is {shown(now.get(key))} in config.yaml but {shown(before.get(key))} in {found.path}"
+
+
 def _refuse_complete(path: Path, config: ExperimentConfig, found: Found) -> None:
     if found.content.env_steps >= config.train.steps:
         raise Refused(
@@ -76,10 +94,8 @@ def _refuse_another_config(path: Path, config: ExperimentConfig, found: Found) -
     before, now = found.content.state.get("run", {}).get("config"), identity(config)
     for key in sorted(now.keys() | before.keys()) if before is not None else ():
         if before.get(key) != now.get(key):
-            raise Refused(
-                f"{path}: {key} is {shown(now.get(key))} in config.yaml but {shown(before.get(key))} in {found.path}; "
-                "put it back, or begin another run with these weights (--from)"
-            )
+            difference = _difference(path, key, now, before, found)
+            raise Refused(f"{difference}; put it back, or begin another run with these weights (--from)")
 
 
 def weights_at(path: Path) -> dict[str, Array]:

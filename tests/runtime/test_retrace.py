@@ -606,6 +606,35 @@ def test_break_opens_the_debugger_before_the_update_that_ended_the_run(tmp_path,
     assert names["batch"]["reward"].isnan().any()
 
 
+def test_a_run_that_its_first_update_ended_has_nothing_to_retrace_before_it(tmp_path, monkeypatch, retrace):
+    (tmp_path / "exploding_at_once.py").write_text(EXPLODING)
+    monkeypatch.chdir(tmp_path)
+    env = {**CARTPOLE, "id": "exploding_at_once.py:Exploding"}
+    with pytest.raises(Detected):  # the NaN is in step 30
+        train("ppo", 10_000, tmp_path, {"kind": "serial"}, env=env, algorithm={**PPO, "unroll": 32})
+    path = tmp_path / "ppo"
+    code, record, _ = retrace(path)
+    assert (code, record["updates"], record["failure"]) == (0, 0, "")
+    assert "in update 1, which ended the run" in record["ends"]
+    assert record["is_in_summary"], "the weights are those that it began with"
+    code, record, _ = retrace(path, "--until", 1)
+    assert (code, record["updates"]) == (0, 0)
+    assert "update 1 ends as it ended the run" in record["failure"]
+
+
+def test_an_edited_config_is_refused_by_name(copy, retrace):
+    file = copy / "config.yaml"
+    text = file.read_text()
+    rate = load_config(file).config.algorithm.learning_rate
+    file.write_text(text.replace(f"  learning_rate: {rate}", "  learning_rate: 0.0077"))
+    code, record, err = retrace(copy)
+    assert (code, record) == (2, None)
+    assert f"algorithm.learning_rate is 0.0077 in config.yaml but {rate} in " in err
+    assert len(err.splitlines()) == 1
+    file.write_text(text.replace("workers: 2", "workers: 1"))
+    assert retrace(copy, "--until", 2)[0] == 0, "where it runs is no part of what it is"
+
+
 @pytest.mark.slow
 def test_the_debugger_may_be_left(asynchronous):
     words = [sys.executable, "-m", "rollmill", "retrace", str(asynchronous), "--until", "3", "--break"]
@@ -631,3 +660,4 @@ def test_control_c_ends_it_with_130(asynchronous):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, ""), out
+    assert out == "interrupted; equal up to update 2\n"

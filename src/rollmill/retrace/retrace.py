@@ -14,6 +14,7 @@ from rollmill.learners.flight_records import NAME
 from rollmill.models.weights import load_weights, parameters_sha256, weights_of
 from rollmill.observe.events import Updated
 from rollmill.pulse import watchdog
+from rollmill.resuming import refuse_edited_config
 from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
 from rollmill.retrace.script import read_script
 from rollmill.run_folder import RunFolder
@@ -45,10 +46,12 @@ class Retrace:
         self.script = read_script(run)
         if until is not None and not 1 <= until <= self.script.last:
             raise Refused(f"--until {until} is not between 1 and {self.script.last}, the updates in {run / NAME}")
-        self.until = until or len(self.script.updates) or self.script.last  # the last update to be made
+        self.until = until or len(self.script.updates)  # the last update to be made; 0: the first ended the run
         self.witness: Witness | None = None  # with one an environment that hangs is not interrupted
         self._folder = RunFolder(run)
-        self.config = _serial(load_config(run / "config.yaml").config)
+        config = load_config(run / "config.yaml").config
+        refuse_edited_config(run, config)
+        self.config = _serial(config)
         self.runtime: SerialRuntime  # these two from the first step on
         self.ledger: ScriptedLedger
         self.made = 0  # updates
@@ -72,6 +75,8 @@ class Retrace:
         runtime, learner = self.runtime, self.runtime.learner
         if self._folder.initial.is_file():
             load_weights(learner.network, RunFolder.read_weights(self._folder.initial))
+        if not self.until:
+            return
         checker = Checker(self.script, self.witness)
         learner.flight = checker
         learner.ledger = self.ledger = ScriptedLedger(

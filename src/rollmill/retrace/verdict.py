@@ -99,6 +99,10 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
             verdict.is_in_summary = _compare(verdict.step.update, retrace.sha256, summary)
     except LeftDebugger:
         pass
+    except (KeyboardInterrupt, SystemExit):
+        reached = f"equal up to update {count(verdict.step.update)}" if verdict.step.update else "no update was made"
+        display.say(f"interrupted; {reached}")
+        raise
     except Diverged as divergence:
         verdict.error = divergence
     except Exception as failure:
