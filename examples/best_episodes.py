@@ -12,10 +12,7 @@ from rollmill.observe.stitching import Stitcher, WholeEpisode
 
 
 class BestEpisodes(rollmill.Hooks):
-    """Writes <run>/best_episodes/*.npz: observations, actions, rewards, and the weights' version at each step.
-
-    A resumed run begins anew: the last tenth may be another one then.
-    """
+    """Writes <run>/best_episodes/*.npz: observations, actions, rewards, and the weights' version at each step."""
 
     def __init__(self, keep: int = 10, last: float = 0.1) -> None:
         self.keep, self.begin = keep, 1.0 - last

@@ -5,6 +5,9 @@ import sys
 import gymnasium as gym
 
 import rollmill
+from rollmill.errors import Refused
+
+USAGE = "usage: python examples/play_policy.py RUN [EPISODES]"
 
 
 def main(run: str, episodes: int = 3) -> list[float]:
@@ -25,4 +28,10 @@ def main(run: str, episodes: int = 3) -> list[float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *(int(word) for word in sys.argv[2:3]))
+    words = sys.argv[1:]
+    if not 1 <= len(words) <= 2 or not all(word.isdecimal() for word in words[1:]):
+        sys.exit(USAGE)
+    try:
+        main(words[0], *map(int, words[1:]))
+    except Refused as refusal:  # one line that says why
+        sys.exit(str(refusal))

@@ -20,7 +20,6 @@ def run(script, *arguments, cwd):
 
 @pytest.mark.slow
 def test_the_examples_train_and_play(tmp_path):
-    (tmp_path / "configs").symlink_to(ROOT / "configs")
     said = run("watch_events.py", "30", "train.steps=20000", cwd=tmp_path)
     assert "mean return" in said
     steps = int(said.split()[0])
@@ -50,6 +49,30 @@ def test_the_best_episodes_of_the_last_tenth_are_kept(tmp_path):
         assert episode["truncated"] or abs(last[0]) > 2.4 or abs(last[2]) > 0.2095, "where CartPole ends"
     # 20 updates of 2,048 steps; 0.9 × 40,000 = 36,000 is passed with the 18th: an episode ends with version 17 or later
     assert min(episode["version"][-1] for episode in episodes) >= 17
+
+
+@pytest.mark.slow
+def test_a_target_need_not_be_given(tmp_path):
+    assert "mean return" in run("watch_events.py", "train.steps=5000", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [
+        ("play_policy.py", [], "usage: python examples/play_policy.py RUN [EPISODES]"),
+        ("play_policy.py", ["runs/x", "many"], "usage: "),
+        ("play_policy.py", ["nowhere"], "nowhere"),
+        ("watch_events.py", ["high"], "usage: python examples/watch_events.py [TARGET] [KEY=VALUE]"),
+        ("watch_events.py", ["train.step=5000"], "did you mean 'steps'?"),
+    ],
+)
+def test_wrong_words_get_one_line(script, words, said, tmp_path):
+    command = [sys.executable, str(ROOT / "examples" / script), *words]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 1
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
 
 
 def test_examples_are_short():
