@@ -228,6 +228,18 @@ def test_an_observer_that_hangs_at_the_end_is_left_behind(tmp_path, monkeypatch)
     assert "busy" in run.summary["observers"]["Sleeper"]["first_error"]
 
 
+def test_an_interrupted_run_does_not_wait_for_one_that_may_lose_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("rollmill.observe.dispatcher.Dispatcher.dismiss.__defaults__", (1.0,))
+    config = load_config(observed(patient("Sleeper", args={"seconds": 0.5})))
+    experiment = Experiment(config, tmp_path / "run")
+    for event in experiment.run():
+        if event.progress.updates == 2:
+            experiment.stop()
+    record = experiment.summary["observers"]["Sleeper"]
+    assert record["cut_off"] > 0, "2 updates × (4 unrolls + 1 update) × 0.5 s"
+    assert (record["delivered"] + record["cut_off"], record["dropped"], record["detached"]) == (10, 0, 0)
+
+
 def test_a_hanging_process_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "rollmill.observe.dispatcher.Dispatcher.dismiss.__defaults__", (2.0,)
