@@ -26,6 +26,7 @@ LAYERS = [
         "children",
         "sampling",
         "native",
+        "student",
     },
     {"models"},
     {"stores", "transport", "algorithms", "envs"},

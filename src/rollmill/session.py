@@ -148,7 +148,8 @@ class Session:
         title = f"{config.algorithm.name} on {config.env.id}"
         allocator = "allocator: " + ("keeps large blocks" if self._keeps_blocks else "as it is (no mallopt here)")
         plan = (*self._runtime.plan(), allocator, f"resume: {self._grade}")
-        yield RunStarted(self._learner.progress(), title, plan, self._baseline.mean, len(self._baseline.returns))
+        random = self._baseline
+        yield RunStarted(self._learner.progress(), title, plan, random.mean, len(random.returns), random.std)
         for complaint in reopened.found.complaints if reopened else ():
             yield Said(self._learner.progress(), "checkpoint", f"{complaint}; an older one is used", "warning")
         if self._saver.is_due(self._learner.progress(), {}):
@@ -290,12 +291,14 @@ class Session:
             "returns": {
                 "ema": scores.return_ema,
                 "mean_100": scores.mean_100,
+                "std_100": scores.std_100,
                 "best_mean_100": scores.best_mean_100,
                 "greedy": self._greedy.mean,
                 "greedy_episodes": len(self._greedy.returns),
             },
             "random_baseline": {
                 "return": self._baseline.mean,
+                "std": self._baseline.std,
                 "episodes": len(self._baseline.returns),
                 "seconds": round(self._baseline.seconds, 3),
             },

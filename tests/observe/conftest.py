@@ -25,7 +25,8 @@ def progress(update: int, frame_skip: int = 1) -> Progress:
 
 
 def make_run(updates: int = 10, frame_skip: int = 1, summary: dict[str, object] | None = None) -> list[Event]:
-    events: list[Event] = [RunStarted(progress(0), "ppo on Counting-v0", ("1 learner [cpu]", "2 workers"), 5.0, 20)]
+    plan = ("1 learner [cpu]", "2 workers")
+    events: list[Event] = [RunStarted(progress(0), "ppo on Counting-v0", plan, 5.0, 20, 2.0)]
     for update in range(1, updates + 1):
         now = progress(update, frame_skip)
         events.append(EpisodesEnded(now, (10.0 * update, 10.0 * update + 2), (50, 50), (False, True)))

@@ -135,7 +135,7 @@ def test_the_summary_follows_the_run_from_running_to_its_end(tmp_path: Path, run
         states.append((summary["status"], summary["env_steps"]))
     # Written at the start, 5 s later, and at the end.
     assert list(dict.fromkeys(states)) == [("running", 0), ("running", 500), ("done", 700)]
-    assert summary["random_baseline"] == {"return": 5.0, "episodes": 20}
+    assert summary["random_baseline"] == {"return": 5.0, "std": 2.0, "episodes": 20}
     assert summary["parameters_sha256"] == "ab" * 32
     assert summary["returns"] == {"ema": 9.0}
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]

@@ -18,6 +18,7 @@ from rollmill.envs.make import make_group
 from rollmill.envs.players import MakePlayer
 from rollmill.errors import RollmillError
 from rollmill.seeding import episode_seed, integer_seed
+from rollmill.student import deviation
 
 PATIENCE = 5  # times the seconds that playing was meant to take
 
@@ -32,6 +33,11 @@ class Scored(NamedTuple):
     def mean(self) -> float | None:
         """Mean return; None if no episode ended in time."""
         return float(np.mean(self.returns)) if self.returns else None
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation of the returns; None for fewer than two."""
+        return deviation(self.returns)
 
 
 def play(

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rollmill.student import deviation
+
 EMA_WEIGHT = 0.05  # of a new episode; about the last 20 episodes count
 
 
@@ -30,6 +32,11 @@ class Scores:
     def mean_100(self) -> float | None:
         """Mean return of the last 100 episodes, or of fewer at the start."""
         return sum(self._window) / len(self._window) if self._window else None
+
+    @property
+    def std_100(self) -> float | None:
+        """Standard deviation of the same returns; None for fewer than two."""
+        return deviation(self._window)
 
     def state(self) -> dict[str, Any]:
         """Everything as plain numbers, for a checkpoint."""

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.observe.phrases import amount, clock, count, shares
+from rollmill.observe.verdict import verdict
 
-# Without the spread of the random returns, a difference below a tenth of their mean is taken for chance.
-# A convention, not a test of significance: the numbers stand beside the words.
-CHANCE = 0.1
-FEW_EPISODES = 10
 MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up unless it is told otherwise
 ENDED_EARLY = ("interrupted", "failed", "died")
 
@@ -39,26 +36,6 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
     }
     title = summary.get("title")
     return [*([str(title)] if title else []), *(f"  {name:<11}{text}" for name, text in facts.items() if text)]
-
-
-def verdict(summary: Mapping[str, Any]) -> str:
-    """Whether the policy does better than chance, with both numbers; never more than the episodes support."""
-    returns = _part(summary, "returns")
-    reached = returns.get("mean_100", returns.get("ema"))
-    baseline = _part(summary, "random_baseline")
-    random = baseline.get("return")
-    episodes = summary.get("episodes") or 0
-    if reached is None:
-        return "unknown: no episode has ended"
-    if random is None:
-        return f"unknown: return {amount(reached)}, the random policy was not measured"
-    numbers = f"return {amount(reached)}, random policy {amount(random)} ({baseline.get('episodes', 'some')} episodes)"
-    if episodes < FEW_EPISODES:
-        return f"too early to tell after {episodes} episodes: {numbers}"
-    gain = reached - random
-    if abs(gain) <= CHANCE * abs(random):
-        return f"not learned, about as good as chance: {numbers}"
-    return f"learned: {numbers}" if gain > 0 else f"not learned, worse than chance: {numbers}"
 
 
 def _flight_log(summary: Mapping[str, Any]) -> str:

@@ -47,6 +47,7 @@ class RunStarted(Event):
     plan: tuple[str, ...]  # human-readable lines: processes, threads, devices, cores
     random_return: float | None  # mean return of the random policy; None if no episode ended in time
     random_episodes: int
+    random_std: float | None = None  # how far its returns differ; None for fewer than two
 
 
 @dataclass(frozen=True)

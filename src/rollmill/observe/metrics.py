@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
+from rollmill.student import deviation
 
 Number = float | int | None
 EXTREMES = {"min": min, "max": max}  # metrics called so are not averaged
@@ -29,6 +30,11 @@ class RecentEpisodes:
     def return_mean(self) -> float | None:
         """Mean raw return; None before the first episode ends."""
         return sum(self._returns) / len(self._returns) if self._returns else None
+
+    @property
+    def return_std(self) -> float | None:
+        """Standard deviation of the raw returns; None for fewer than two."""
+        return deviation(self._returns)
 
     @property
     def length_mean(self) -> float | None:

@@ -35,6 +35,11 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}" if value < 10_000_000 else f"{value / 1e6:,.2f}M"
 
 
+def some(number: float, thing: str) -> str:
+    """A number of things: `1 episode`, `20 episodes`."""
+    return f"{count(number)} {thing}{'' if number == 1 else 's'}"
+
+
 def clock(seconds: float | None) -> str:
     """A duration: `0:07`, `12:30`, `3:04:05`."""
     if seconds is None:

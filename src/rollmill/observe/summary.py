@@ -55,7 +55,7 @@ class SummaryObserver:
         if isinstance(event, EpisodesEnded):
             self._episodes.add(event)
         elif isinstance(event, RunStarted):
-            baseline = {"return": event.random_return, "episodes": event.random_episodes}
+            baseline = {"return": event.random_return, "std": event.random_std, "episodes": event.random_episodes}
             self._known |= {"title": event.title, "random_baseline": baseline}
         elif isinstance(event, Checkpointed):
             self._written += 1
@@ -74,7 +74,11 @@ class SummaryObserver:
             "status": "running",
             **self._known,
             **progress,
-            "returns": {"ema": return_ema, "mean_100": self._episodes.return_mean},
+            "returns": {
+                "ema": return_ema,
+                "mean_100": self._episodes.return_mean,
+                "std_100": self._episodes.return_std,
+            },
             "throughput": {"steps_per_second": rate, "seconds": seconds},
         }
 
