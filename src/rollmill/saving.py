@@ -12,6 +12,7 @@ from typing import Any
 from rollmill.errors import nearest
 from rollmill.learners.checkpoint import EVALUATION, Checkpoints, Content
 from rollmill.learners.checkpoint_files import write_files
+from rollmill.learners.evaluated import best_in
 from rollmill.learners.learner import Learner
 from rollmill.observe.events import Checkpointed, Event, Progress, Said
 
@@ -40,7 +41,7 @@ class Saver:
         """Make a checkpoint, for which training has waited since `begun`; what there is to tell about it."""
         try:
             content = learner.capture()
-            content = replace(content, state={**content.state, "run": dict(kept_with_it)})
+            content = replace(content, state={**content.state, "run": {**kept_with_it, "saving": self._with(begun)}})
             self._last = self._checkpoints.write(content, self._metrics_of(learner).get(self._checkpoints.config.best))
         except OSError as error:
             self._failed += 1
@@ -57,19 +58,27 @@ class Saver:
         """The counts so far, for the next process of this run."""
         return {"written": self._written, "failed": self._failed, "seconds": self._seconds}
 
+    def _with(self, begun: float) -> dict[str, Any]:
+        """The counts with the checkpoint in which they are stored.
+
+        Of its seconds those up to here: how long it takes to write nobody knows before it is written.
+        """
+        spent = self._seconds + perf_counter() - begun
+        return {**self.totals(), "written": self._written + 1, "seconds": spent}
+
     def restore(self, totals: Mapping[str, Any]) -> None:
-        """Count on from what `totals` gave."""
+        """Count on from what a checkpoint has kept."""
         self._written, self._failed, self._seconds = totals["written"], totals["failed"], totals["seconds"]
 
     def account(self, wall_seconds: float) -> dict[str, Any]:
         """For the summary: how many, how many failed, where, and what they cost."""
-        folder = self._checkpoints.folder
+        best = best_in(self._checkpoints.folder)
         return {
             "written": self._written,
             "failed": self._failed,
             "error": self._error,
             "last": None if self._last is None else str(self._last),
-            "best": str((folder / "best").resolve()) if (folder / "best").exists() else None,
+            "best": None if best is None else str(best),
             "seconds": round(self._seconds, 4),
             "share": self._seconds / max(wall_seconds, self._seconds, 1e-9),
         }

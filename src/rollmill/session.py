@@ -324,13 +324,12 @@ class Session:
             "resumed": self._resumed,
             "grade": self._grade,
             "replaced": self._replaced_workers(),
-            "saving": self._saver.totals(),
         }
 
     def _remember(self, content: Content) -> None:
         """Take over what the last process of this run has left."""
         self._seconds_before = content.state["seconds"]
-        kept = {**self._kept(), **content.state.get("run", {})}
+        kept = {**self._kept(), "saving": self._saver.totals(), **content.state.get("run", {})}
         self._baseline = Scored(tuple(kept["baseline"]["returns"]), kept["baseline"]["seconds"])
         mark = None if self._flight is None else self._flight.mark  # none: what follows is in no log
         point = {"update": content.update, "env_steps": content.env_steps, "flight_mark": mark}

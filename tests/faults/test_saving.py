@@ -53,6 +53,21 @@ def test_checkpoint_0_comes_first_and_the_last_one_is_of_the_end(tmp_path):
     assert experiment.summary["resume_grade"] == "exact"
 
 
+def test_a_resumed_run_counts_what_all_its_processes_saved_and_logged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = rollmill.train({**CONFIG, "train": {"steps": 64 * 4}}, run="run")  # 0 and 4
+    spent = [run.summary["checkpoints"]["seconds"]]
+    for number, updates in enumerate((8, 12)):
+        run = rollmill.resume("run", **{"train.steps": 64 * updates})
+        account = run.summary["checkpoints"]
+        assert account["written"] == 3 + number
+        spent.append(account["seconds"])
+        assert run.summary["flight_log"]["bytes"] == (tmp_path / "run" / "flight.log").stat().st_size
+    assert spent == sorted(spent)
+    assert account["last"] == "run/checkpoints/000000012"
+    assert account["best"].startswith("run/checkpoints/0")  # spelled like the last
+
+
 @BOTH
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, number, config):

@@ -82,6 +82,16 @@ def updates_of(entries):
     return [entry.update for entry in entries if isinstance(entry, UpdateEntry)]
 
 
+def test_the_bytes_are_those_of_the_whole_file_after_a_resume(tmp_path):
+    write(tmp_path / "log").close()
+    before = (tmp_path / "log").stat().st_size
+    writer = FlightWriter(tmp_path / "log", 2)
+    assert writer.bytes == before
+    writer.note("begun", 4)
+    writer.close()
+    assert writer.bytes == (tmp_path / "log").stat().st_size > before
+
+
 def test_what_is_written_is_read(tmp_path):
     writer = write(tmp_path / "log")
     writer.note("stopped", 4, status="done")

@@ -274,7 +274,9 @@ def test_the_training_does_not_notice(tmp_path, kind):
         Checkpoints.read(tmp_path / "evaluated" / "checkpoints" / "best").update
         == (summary["evaluations"]["best"]["updates"])
     )
-    assert summary["checkpoints"]["best"] == str((tmp_path / "evaluated" / "checkpoints" / "best").resolve())
+    assert summary["checkpoints"]["best"] == str(
+        tmp_path / "evaluated" / "checkpoints" / (tmp_path / "evaluated" / "checkpoints" / "best").resolve().name
+    )
 
 
 # --- settings

@@ -19,6 +19,12 @@ _HELD = ".held-"  # what all that is not finished begins with
 _KEPT = re.compile(rf"{EVALUATED}-[0-9]{{9,18}}")
 
 
+def best_in(folder: Path) -> Path | None:
+    """Where the link `best` leads, spelled like the folder of checkpoints; None if nowhere."""
+    link = folder / "best"
+    return folder / link.resolve().name if link.exists() else None
+
+
 class EvaluatedCheckpoints:
     """What periodic evaluation keeps in `<run>/checkpoints`; names that nobody else there looks at."""
 

@@ -110,7 +110,7 @@ class FlightWriter:
         self.complaint: str | None = None
         self.gap: str | None = None  # what was lost before this process began
         self.mark: int | None = None  # of this process: the checksum of its `begun`, once it is written
-        self.bytes = 0
+        self.bytes = 0  # of the whole file, with what earlier processes of the run have written
         self.cpu_seconds = 0.0  # of this thread, spent here
         try:
             self._open(path)
@@ -169,7 +169,7 @@ class FlightWriter:
         if read is not None and read.size:
             os.ftruncate(self._file, read.size)
             os.lseek(self._file, 0, os.SEEK_END)
-            self._crc = read.crc
+            self._crc, self.bytes = read.crc, read.size
         else:
             os.ftruncate(self._file, 0)
             self._write(MAGIC)

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rollmill.learners.evaluated import EvaluatedCheckpoints
+from rollmill.learners.evaluated import EvaluatedCheckpoints, best_in
 from rollmill.observe.config import EvaluateConfig
 from rollmill.observe.events import Checkpointed, Event, RunStarted, Stopped
 from rollmill.observe.files import CsvTable
@@ -177,9 +177,9 @@ class EvaluationObserver:
         path = self._run / "summary.json"
         with suppress(FileNotFoundError, ValueError):
             summary = json.loads(path.read_text(encoding="utf-8"))
-            link = self._checkpoints.folder / "best"
-            if isinstance(summary.get("checkpoints"), dict) and link.exists():  # it may lead to a later one by now
-                summary["checkpoints"]["best"] = str(link.resolve())
+            best_path = best_in(self._checkpoints.folder)  # it may be a later one by now
+            if isinstance(summary.get("checkpoints"), dict) and best_path is not None:
+                summary["checkpoints"]["best"] = str(best_path)
             write_atomically(path, to_json({**summary, "evaluations": found}, indent=2) + "\n")
 
 
