@@ -231,6 +231,12 @@ def test_the_summary_tells_what_broke_what_is_saved_and_how_to_go_on() -> None:
     ]
 
 
+@pytest.mark.parametrize(("wall", "told"), [(59.0, "2 checkpoints, 0.3 s"), (60.0, "2 checkpoints, 0.5% of the time")])
+def test_of_a_short_run_seconds_are_told_and_no_share(wall: float, told: str) -> None:
+    checkpoints = {"written": 2, "seconds": 0.3, "share": 0.3 / wall}
+    assert f"  saved      {told}" in closing_lines({"checkpoints": checkpoints, "throughput": {"seconds": wall}})
+
+
 @pytest.mark.parametrize(
     ("status", "last", "told"),
     [

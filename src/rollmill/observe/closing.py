@@ -11,6 +11,7 @@ from rollmill.observe.phrases import amount, clock, count, shares
 from rollmill.observe.verdict import verdict
 
 MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up unless it is told otherwise
+SHORT = 60.0  # seconds of training; the first and last checkpoints come beside it, and are no share of less
 ENDED_EARLY = ("interrupted", "failed", "died")
 
 
@@ -88,9 +89,12 @@ def _speed(summary: Mapping[str, Any]) -> str:
 def _saved(summary: Mapping[str, Any]) -> str:
     """Checkpoints: how many, what they cost, and which failed."""
     checkpoints = _part(summary, "checkpoints")
-    written, failed, share = (checkpoints.get(key) for key in ("written", "failed", "share"))
+    written, failed, share, seconds = (checkpoints.get(key) for key in ("written", "failed", "share", "seconds"))
     parts = [f"{count(written)} checkpoints"] if written is not None else []
-    if share is not None:
+    wall = _part(summary, "throughput").get("seconds")
+    if wall is not None and wall < SHORT and seconds is not None:
+        parts.append(f"{seconds:.1f} s")
+    elif share is not None:
         parts.append(f"{share * 100:.1f}% of the time")
     if failed:
         error = checkpoints.get("error")
