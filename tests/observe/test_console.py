@@ -6,6 +6,7 @@ import pty
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,13 @@ def test_plain_lines_tell_percent_eta_return_and_where_the_time_goes(tmp_path: P
         "env 30%  inference 20%  learn 40%  wait 10%"
     )
     assert [line[:4] for line in lines[3:6]] == [" 10%", " 60%", "100%"]
+
+
+def test_a_resumed_run_says_where_it_goes_on(tmp_path: Path, run_events) -> None:
+    begin, *events = run_events()
+    progress = Progress(env_steps=210_944, target_steps=400_000, updates=103)
+    lines = show_lines([replace(begin, progress=progress), *events], tmp_path)
+    assert lines[:3] == ["ppo on Counting-v0", "  goes on after update 103, 210,944 steps", "  1 learner [cpu]"]
 
 
 def test_frames_are_told_apart_where_a_step_is_several(tmp_path: Path, run_events) -> None:

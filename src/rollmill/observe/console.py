@@ -25,7 +25,7 @@ from rollmill.observe.lines import Display, LineDisplay
 from rollmill.observe.metrics import MetricsWindow
 from rollmill.observe.observer import Overflow
 from rollmill.observe.outlet import Outlet
-from rollmill.observe.phrases import replacement
+from rollmill.observe.phrases import replacement, takeover
 from rollmill.observe.repeats import Repeats
 from rollmill.observe.scene import Scene
 
@@ -75,7 +75,8 @@ class ConsoleObserver:
         row = None if isinstance(event, Checkpointing) else self._window.add(event)
         if isinstance(event, RunStarted):
             self._scene = Scene(event.title, event.random_return, event.progress, event.progress)
-            self._display.say([event.title, *(f"  {line}" for line in (*event.plan, *self._hints))])
+            below = (takeover(event.progress), *event.plan, *self._hints)
+            self._display.say([event.title, *(f"  {line}" for line in below if line)])
             self._display.show(self._scene)
         elif isinstance(event, Said) and event.level == "error":
             self._display.say([f"error: {event.component}: {event.text}"])

@@ -17,7 +17,7 @@ from rollmill.observe.events import (
 )
 from rollmill.observe.metrics import MetricsWindow, Row
 from rollmill.observe.observer import Overflow
-from rollmill.observe.phrases import replacement
+from rollmill.observe.phrases import replacement, takeover
 from rollmill.observe.writing import AppendedFile
 
 
@@ -39,9 +39,8 @@ class LogObserver:
         elif isinstance(event, ComponentFailed):
             self._write(event.component, "error", f"{event.message}\n{event.traceback}")
         elif isinstance(event, RunStarted):
-            begin = event.progress
-            resumed = (f"goes on after update {begin.updates}, {begin.env_steps} steps",) if begin.updates else ()
-            self._write("run", "info", "\n".join((event.title, *resumed, *event.plan)))
+            lines = (event.title, takeover(event.progress), *event.plan)
+            self._write("run", "info", "\n".join(line for line in lines if line))
         elif isinstance(event, WorkerReplaced):
             self._write(event.place, "warning", f"{replacement(event)}\n{event.traceback}")
         elif isinstance(event, Checkpointed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rollmill.observe.events import WorkerReplaced
+from rollmill.observe.events import Progress, WorkerReplaced
 
 UNKNOWN = "-"
 TIME_SHARES = ("env", "inference", "learn", "wait")
@@ -57,6 +57,13 @@ def shares(parts: Mapping[str, float | None]) -> str:
 def percentages(parts: Mapping[str, float | None]) -> str:
     """Shares by name: `learner 12%  workers  4%`; those that are not known are left out."""
     return "  ".join(f"{name} {share * 100:2.0f}%" for name, share in parts.items() if share is not None)
+
+
+def takeover(progress: Progress) -> str:
+    """Where a resumed run takes over: `goes on after update 103, 210,944 steps`; empty for one that begins."""
+    if not progress.updates:
+        return ""
+    return f"goes on after update {count(progress.updates)}, {count(progress.env_steps)} steps"
 
 
 def replacement(event: WorkerReplaced) -> str:
