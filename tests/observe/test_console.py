@@ -19,6 +19,7 @@ from rollmill.observe.console import ConsoleObserver, make_display
 from rollmill.observe.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
 from rollmill.observe.lines import LineDisplay
 from rollmill.observe.outlet import Outlet
+from rollmill.observe.phrases import shares
 from rollmill.observe.scene import Scene
 
 SUMMARY = {
@@ -73,6 +74,14 @@ def test_plain_lines_tell_percent_eta_return_and_where_the_time_goes(tmp_path: P
         "env 30%  inference 20%  learn 40%  wait 10%"
     )
     assert [line[:4] for line in lines[3:6]] == [" 10%", " 60%", "100%"]
+
+
+def test_whose_time_it_is_is_told_where_workers_do_not_wait_for_the_learner() -> None:
+    # 61 + 12 + 82 + 18 = 173 %: the workers' 73 % lie within the learner's 100 %
+    time = {"env": 0.61, "inference": 0.12, "learn": 0.82, "wait": 0.18}
+    told = "  time       of the learner: learn 82%  wait 18%; of the workers: env 61%  inference 12%"
+    assert told in closing_lines({"throughput": {"time": time}})
+    assert shares(time) == "learn 82%  wait 18%; workers: env 61%  inference 12%"
 
 
 def test_a_resumed_run_says_where_it_goes_on(tmp_path: Path, run_events) -> None:
@@ -154,7 +163,7 @@ def test_the_summary_names_everything_a_person_needs_next(tmp_path: Path, run_ev
         "  return     56.0 (last 100), 101.0 (smoothed), 60.0 (best), 70.0 (greedy, 20 episodes)",
         "  verdict    learned: return 56.0, random policy 5.00 (20 episodes)",
         "  speed      100 steps/s, 400 frames/s, 0:10 in all",
-        "  time       env 30%  learn 70%",
+        "  time       of the wall time: env 30%  learn 70%",
         "  parameters sha256 0123456789abcdef",
         f"  run        {tmp_path}",
         f"  curve      {tmp_path / 'curve.png'}",

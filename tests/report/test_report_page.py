@@ -71,6 +71,23 @@ def test_names_and_messages_can_not_become_code(tmp_path):
     assert "img" not in reader.tags
 
 
+def test_shares_of_the_same_time_are_drawn_as_two_bars(tmp_path):
+    time = {"env": 0.61, "inference": 0.12, "learn": 0.82, "wait": 0.18}
+    run = write_run(tmp_path / "run", throughput={"seconds": 18.0, "time": time})
+    page = draw_page(gather([run]))
+    learner, workers = re.findall(r'<svg class="bar".*?</svg>|<svg[^>]*class="bar".*?</svg>', page)
+    assert re.findall(r'x="([0-9.]+)%" width="([0-9.]+)%"', learner) == [("0.00", "82.00"), ("82.00", "18.00")]
+    assert re.findall(r'x="([0-9.]+)%" width="([0-9.]+)%"', workers) == [("0.00", "61.00"), ("61.00", "12.00")]
+    assert page.index("of the learner: ") < page.index("of the workers: ")
+
+
+def test_a_long_resume_grade_is_in_the_tooltip(tmp_path):
+    grade = "exact state, asynchronous: unrolls in flight are lost and made again"
+    page = draw_page(gather([write_run(tmp_path / "run", resume_grade=grade)]))
+    assert f'<td><span title="{grade}">exact state, asynchronous</span></td>' in page
+    assert "<td>exact</td>" in draw_page(gather([write_run(tmp_path / "short")]))
+
+
 def test_the_tables_hold_the_numbers_of_the_summaries(tmp_path):
     runs = [write_run(tmp_path / f"seed-{seed}", seed, [10.0 * seed] * 3) for seed in (1, 2, 3)]
     text = re.sub(r"<[^>]+>", " ", draw_page(gather(runs)))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.phrases import amount, clock, count, shares
+from rollmill.observe.phrases import amount, clock, count, percentages, share_groups
 from rollmill.observe.verdict import verdict
 
 MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up unless it is told otherwise
@@ -24,7 +24,7 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
         "evaluated": _evaluated(summary),
         "verdict": verdict(summary),
         "speed": _speed(summary),
-        "time": shares(_part(_part(summary, "throughput"), "time")),
+        "time": _time(summary),
         "parameters": _shortened(summary.get("parameters_sha256")),
         "saved": _saved(summary),
         "resume": _resume(summary),
@@ -84,6 +84,11 @@ def _speed(summary: Mapping[str, Any]) -> str:
     if throughput.get("seconds") is not None:
         parts.append(f"{clock(throughput['seconds'])} in all")
     return ", ".join(parts)
+
+
+def _time(summary: Mapping[str, Any]) -> str:
+    groups = share_groups(_part(_part(summary, "throughput"), "time"))
+    return "; ".join(f"of the {whose}: {percentages(group)}" for whose, group in groups.items() if group)
 
 
 def _saved(summary: Mapping[str, Any]) -> str:

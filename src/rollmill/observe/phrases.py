@@ -9,6 +9,8 @@ from rollmill.observe.events import Progress, WorkerReplaced
 
 UNKNOWN = "-"
 TIME_SHARES = ("env", "inference", "learn", "wait")
+OVERLAPPING = {"learner": ("learn", "wait"), "workers": ("env", "inference")}
+ROUNDING = 1e-3  # of shares that add up to one
 
 
 def amount(value: float | None) -> str:
@@ -50,8 +52,24 @@ def clock(seconds: float | None) -> str:
 
 
 def shares(parts: Mapping[str, float | None]) -> str:
-    """Where the time goes: `env 31%  inference 22%  learn 40%  wait  7%`; empty if nothing is known."""
-    return percentages({name: parts.get(name) for name in TIME_SHARES})
+    """Where the time goes: `env 31%  inference 22%  learn 40%  wait  7%`; empty if nothing is known.
+
+    Where workers don't wait for the learner, theirs apart: `learn 82%  wait 18%; workers: env 61%  inference 12%`.
+    """
+    own, *apart = share_groups(parts).items()
+    return "; ".join([percentages(own[1]), *(f"{whose}: {percentages(group)}" for whose, group in apart)])
+
+
+def share_groups(parts: Mapping[str, float | None]) -> dict[str, dict[str, float]]:
+    """The shares of the time that belong together, by whose time it is.
+
+    Workers that go on while the learner learns spend the same time a second time. Then all shares add up to more than
+    one, but those of the learner alone, and those of the workers alone, don't.
+    """
+    known = {name: share for name in TIME_SHARES if (share := parts.get(name)) is not None}
+    if sum(known.values()) <= 1.0 + ROUNDING:
+        return {"wall time": known}
+    return {whose: {name: known[name] for name in names if name in known} for whose, names in OVERLAPPING.items()}
 
 
 def percentages(parts: Mapping[str, float | None]) -> str:

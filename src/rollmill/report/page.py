@@ -6,11 +6,12 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused
+from rollmill.observe.phrases import TIME_SHARES
 from rollmill.observe.writing import write_atomically
 from rollmill.report.charts import return_chart, speed_chart
 from rollmill.report.groups import Group, gather
@@ -146,19 +147,20 @@ def _axis_choice() -> Markup:
 
 
 def _shares(group: Group) -> Markup:
-    """Where the time went, as a bar."""
-    shares, begin, parts = time_shares(group), 0.0, []
-    for place, (_, share) in enumerate(shares):
-        parts.append(tag("rect", x=f"{begin:.2%}", width=f"{share:.2%}", height=10, class_=f"share{place}"))
+    """Where the time went, as a bar; one for the learner and one for the workers where neither waits for the other."""
+    bars = [_share_bar(whose, shares) for whose, shares in time_shares(group).items() if shares]
+    return tag("div", *bars, class_="shares") if bars else Markup()
+
+
+def _share_bar(whose: str, shares: Mapping[str, float]) -> Markup:
+    begin, parts, words = 0.0, [], []
+    for name, share in shares.items():
+        kind = f"share{TIME_SHARES.index(name)}"
+        parts.append(tag("rect", x=f"{begin:.2%}", width=f"{share:.2%}", height=10, class_=kind))
+        words.append(tag("span", tag("span", class_=f"swatch {kind}", aria_hidden="true"), f"{name} {share:.0%}"))
         begin += share
-    if not parts:
-        return Markup()
-    words = [
-        tag("span", tag("span", class_=f"swatch share{place}", aria_hidden="true"), f"{name} {share:.0%}")
-        for place, (name, share) in enumerate(shares)
-    ]
     bar = tag("svg", *parts, class_="bar", width="100%", height=10, aria_hidden="true")
-    return tag("div", tag("p", "Where the time goes: ", *words, class_="quiet words"), bar, class_="shares")
+    return join(tag("p", f"Where the time goes, of the {whose}: ", *words, class_="quiet words"), bar)
 
 
 def _media(media: Sequence[Medium]) -> Markup:

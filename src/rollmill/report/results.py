@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rollmill.observe.phrases import TIME_SHARES, amount, count
+from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups
 from rollmill.report.charts import baselines
 from rollmill.report.evaluations import Evaluation
 from rollmill.report.groups import Group, differences
@@ -126,10 +126,10 @@ def minutes(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
 
 
-def time_shares(group: Group) -> list[tuple[str, float]]:
-    """Where the time went: share per activity, averaged over the runs."""
-    shares = [(name, spread(group.numbers("throughput", "time", name))) for name in TIME_SHARES]
-    return [(name, share.mean) for name, share in shares if share]
+def time_shares(group: Group) -> dict[str, dict[str, float]]:
+    """Where the time went, by whose time it is: share per activity, averaged over the runs."""
+    shares = {name: spread(group.numbers("throughput", "time", name)) for name in TIME_SHARES}
+    return share_groups({name: share.mean if share else None for name, share in shares.items()})
 
 
 def _mean(values: Sequence[float], words: Callable[[float], str]) -> str:
@@ -154,7 +154,7 @@ def _run_row(run: Record) -> list[str]:
         _known(run.number("throughput", "steps_per_second"), count),
         UNKNOWN if seconds is None else minutes(seconds / 60),
         tag("code", str(digest)[:12], title=str(digest)) if digest else UNKNOWN,
-        str(run.summary.get("resume_grade") or UNKNOWN),
+        _grade(str(run.summary.get("resume_grade") or "")),
         tag("code", _short(str(commit)), title=str(commit)) if commit else UNKNOWN,
         _failures(run),
         tag("code", str(run.path)),
@@ -163,6 +163,12 @@ def _run_row(run: Record) -> list[str]:
 
 def _known(value: float | None, words: Callable[[float], str]) -> str:
     return UNKNOWN if value is None else words(value)
+
+
+def _grade(grade: str) -> str:
+    """The grade in a few words; why it is that one takes a sentence, and would push the columns behind it away."""
+    short, colon, _ = grade.partition(":")
+    return tag("span", short, title=grade) if colon else grade or UNKNOWN
 
 
 def _short(commit: str) -> str:
