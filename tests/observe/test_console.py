@@ -74,6 +74,7 @@ def test_plain_lines_tell_percent_eta_return_and_where_the_time_goes(tmp_path: P
         "env 30%  inference 20%  learn 40%  wait 10%"
     )
     assert [line[:4] for line in lines[3:6]] == [" 10%", " 60%", "100%"]
+    assert lines[5].startswith("100%  1,000/1,000 steps  took 0:10  return")
 
 
 def test_whose_time_it_is_is_told_where_workers_do_not_wait_for_the_learner() -> None:
@@ -105,7 +106,7 @@ def test_the_bar_takes_three_lines_of_eighty_columns_and_keeps_its_layout(tmp_pa
         assert bar.startswith("ppo on Counting-v0  ")
         assert f"{10 * update:3}%  " in bar
         assert f"{100 * update:,}/1,000" in bar
-        assert bar.endswith(f"ETA  0:{10 - update:02}")
+        assert bar.endswith(f"ETA  0:{10 - update:02}" if update < 10 else "took  0:10")
         assert [learning.index(word) for word in ("return", "random", "entropy", "kl", "steps/s")] == [
             0,
             17,
@@ -160,7 +161,7 @@ def test_the_summary_names_everything_a_person_needs_next(tmp_path: Path, run_ev
         "ppo on Counting-v0",
         "  status     done: 1,000 steps reached",
         "  trained    1,000 env steps, 4,000 frames, 10 updates, 20 episodes",
-        "  return     56.0 (last 100), 101.0 (smoothed), 60.0 (best), 70.0 (greedy, 20 episodes)",
+        "  return     56.0 (last 20), 101.0 (smoothed), 60.0 (best), 70.0 (greedy, 20 episodes)",
         "  verdict    learned: return 56.0, random policy 5.00 (20 episodes)",
         "  speed      100 steps/s, 400 frames/s, 0:10 in all",
         "  time       of the wall time: env 30%  learn 70%",
@@ -243,7 +244,7 @@ def test_the_summary_tells_what_broke_what_is_saved_and_how_to_go_on() -> None:
         "  resume     rollmill train runs/a --resume (exact)",
         "  resumed    2 times, last after update 20 (20,480 env steps)",
         "  failures   3 workers replaced (worker-1 2×, worker-0 1×; the slowest took 2.0 s, 1.0 s of it replay), "
-        "4 of environments, 1 environments quarantined",
+        "4 of environments, 1 environment quarantined",
         "  lost       csv: [Errno 28] No space left on device (7 events lost)",
     ]
 
@@ -268,6 +269,26 @@ def test_of_a_short_run_seconds_are_told_and_no_share(wall: float, told: str) ->
 def test_going_on_is_offered_where_a_run_ended_early(tmp_path: Path, status: str, last: str | None, told: str) -> None:
     summary = {"status": status, "run": str(tmp_path), "resume_grade": "exact", "checkpoints": {"last": last}}
     assert f"  resume     {told.format(run=tmp_path)}" in closing_lines(summary)
+
+
+def test_one_is_told_as_one() -> None:
+    lines = closing_lines(
+        {
+            "env_steps": 64,
+            "updates": 1,
+            "episodes": 1,
+            "returns": {"mean_100": 9.0, "greedy": 8.0, "greedy_episodes": 1},
+            "checkpoints": {"written": 1},
+            "failures": {"workers": [replaced("worker-1", 1.0)]},
+        }
+    )
+    assert lines == [
+        "  trained    64 env steps, 1 update, 1 episode",
+        "  return     9.00 (last 1), 8.00 (greedy, 1 episode)",
+        "  verdict    unknown: return 9.00, the random policy was not measured",
+        "  saved      1 checkpoint",
+        "  failures   1 worker replaced (worker-1 1×; the slowest took 1.0 s, 0.5 s of it replay)",
+    ]
 
 
 def test_a_summary_without_any_key_still_prints() -> None:

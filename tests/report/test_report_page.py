@@ -84,7 +84,7 @@ def test_shares_of_the_same_time_are_drawn_as_two_bars(tmp_path):
 def test_a_long_resume_grade_is_in_the_tooltip(tmp_path):
     grade = "exact state, asynchronous: unrolls in flight are lost and made again"
     page = draw_page(gather([write_run(tmp_path / "run", resume_grade=grade)]))
-    assert f'<td><span title="{grade}">exact state, asynchronous</span></td>' in page
+    assert f'<td><span title="{grade}" class="grade">exact state, asynchronous</span></td>' in page
     assert "<td>exact</td>" in draw_page(gather([write_run(tmp_path / "short")]))
 
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.phrases import amount, clock, count
+from rollmill.observe.phrases import amount, clock, count, some
+
+KINDS = {"trajectories": ("trajectory", "trajectories"), "video": ("video", "videos")}  # one, several
 
 
 def closing_table(record: Mapping[str, Any], folder: Path) -> list[str]:
@@ -33,13 +35,13 @@ def _remarks(record: Mapping[str, Any], folder: Path) -> list[str]:
     remarks: dict[str, str] = {}
     if record["failed"]["episodes"]:
         first = record["failed"]["messages"][0]
-        remarks["failed"] = f"{count(record['failed']['episodes'])} episodes, the first: {first}"
+        remarks["failed"] = f"{some(record['failed']['episodes'], 'episode')}, the first: {first}"
     if record.get("left_out"):
         remarks["left out"] = f"{', '.join(record['left_out'])}: no time for them"
     for name, value in (record.get("examination") or {}).items():
         if isinstance(value, int | float | str):
             remarks[name] = amount(value) if isinstance(value, float) else str(value)
-    files = [f"{number} {kind}" for kind, number in record["files"].items() if number]
+    files = [f"{number} {KINDS[kind][number != 1]}" for kind, number in record["files"].items() if number]
     remarks["files"] = f"{folder}" + (f" ({', '.join(files)})" if files else "")
     width = max(len(name) for name in remarks)
     return [f"  {name:<{width}}  {text}" for name, text in remarks.items()]

@@ -52,7 +52,7 @@ def console_on(outlet: Outlet) -> Console:
 
 def draw(scene: Scene) -> Group:
     """The bar and below it lines of facts, each in its own place, within 80 columns."""
-    progress = scene.progress
+    progress, (word, seconds) = scene.progress, scene.timing
     bar = Table.grid(padding=(0, 2, 0, 0), expand=True)
     bar.add_column(no_wrap=True, max_width=24, overflow="ellipsis")
     bar.add_column(ratio=1)
@@ -63,7 +63,7 @@ def draw(scene: Scene) -> Group:
         ProgressBar(total=1.0, completed=scene.fraction),
         f"{scene.fraction * 100:3.0f}%",
         f"{count(progress.env_steps)}/{count(progress.target_steps)}",
-        f"ETA {clock(scene.remaining_seconds):>5}",
+        f"{word} {clock(seconds):>5}",
     )
     learning = _facts(
         ("return", f"{amount(progress.return_ema):>7}"),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.phrases import amount, clock, count, percentages, share_groups
-from rollmill.observe.verdict import verdict
+from rollmill.observe.phrases import amount, clock, count, percentages, share_groups, some
+from rollmill.observe.verdict import WINDOW, verdict
 
 MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up unless it is told otherwise
 SHORT = 60.0  # seconds of training; the first and last checkpoints come beside it, and are no share of less
@@ -44,7 +44,7 @@ def _flight_log(summary: Mapping[str, Any]) -> str:
     log = _part(summary, "flight_log")
     if not log:
         return ""
-    return str(log.get("lost") or f"{count(log['bytes'])} bytes, {log['cpu_share'] * 100:.2f}% of the time")
+    return str(log.get("lost") or f"{some(log['bytes'], 'byte')}, {log['cpu_share'] * 100:.2f}% of the time")
 
 
 def _evaluated(summary: Mapping[str, Any]) -> str:
@@ -59,19 +59,22 @@ def _status(summary: Mapping[str, Any]) -> str:
 
 def _trained(summary: Mapping[str, Any]) -> str:
     steps, frames = summary.get("env_steps"), summary.get("frames")
-    parts = [f"{count(steps)} env steps"] if steps is not None else []
+    parts = [some(steps, "env step")] if steps is not None else []
     if frames is not None and frames != steps:
-        parts.append(f"{count(frames)} frames")
-    parts += [f"{count(summary[key])} {key}" for key in ("updates", "episodes") if summary.get(key) is not None]
+        parts.append(some(frames, "frame"))
+    numbers = {thing: summary.get(f"{thing}s") for thing in ("update", "episode")}
+    parts += [some(number, thing) for thing, number in numbers.items() if number is not None]
     return ", ".join(parts)
 
 
 def _returns(summary: Mapping[str, Any]) -> str:
-    labels = {"mean_100": "last 100", "ema": "smoothed", "best_mean_100": "best"}
+    window = min(summary.get("episodes") or WINDOW, WINDOW)
+    labels = {"mean_100": f"last {window}", "ema": "smoothed", "best_mean_100": "best"}
     returns = _part(summary, "returns")
     parts = [f"{amount(returns[key])} ({label})" for key, label in labels.items() if returns.get(key) is not None]
     if returns.get("greedy") is not None:
-        parts.append(f"{amount(returns['greedy'])} (greedy, {returns.get('greedy_episodes', 'some')} episodes)")
+        played = returns.get("greedy_episodes")
+        parts.append(f"{amount(returns['greedy'])} (greedy" + (f", {some(played, 'episode')})" if played else ")"))
     return ", ".join(parts)
 
 
@@ -95,7 +98,7 @@ def _saved(summary: Mapping[str, Any]) -> str:
     """Checkpoints: how many, what they cost, and which failed."""
     checkpoints = _part(summary, "checkpoints")
     written, failed, share, seconds = (checkpoints.get(key) for key in ("written", "failed", "share", "seconds"))
-    parts = [f"{count(written)} checkpoints"] if written is not None else []
+    parts = [some(written, "checkpoint")] if written is not None else []
     wall = _part(summary, "throughput").get("seconds")
     if wall is not None and wall < SHORT and seconds is not None:
         parts.append(f"{seconds:.1f} s")
@@ -136,11 +139,11 @@ def _failures(summary: Mapping[str, Any]) -> str:
         slowest = max(workers, key=lambda worker: worker.get("seconds") or 0.0)
         who = ", ".join(f"{place} {times}×" for place, times in places.items())
         cost = f"{slowest.get('seconds') or 0.0:.1f} s, {slowest.get('replay_seconds') or 0.0:.1f} s of it replay"
-        parts.append(f"{len(workers)} workers replaced ({who}; the slowest took {cost})")
+        parts.append(f"{some(len(workers), 'worker')} replaced ({who}; the slowest took {cost})")
     if failures.get("environments"):
         parts.append(f"{count(failures['environments'])} of environments")
     if failures.get("quarantined"):
-        parts.append(f"{count(failures['quarantined'])} environments quarantined")
+        parts.append(f"{some(failures['quarantined'], 'environment')} quarantined")
     return ", ".join(parts)
 
 

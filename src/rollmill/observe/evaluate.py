@@ -19,7 +19,7 @@ from rollmill.observe.config import EvaluateConfig
 from rollmill.observe.events import Checkpointed, Event, RunStarted, Stopped
 from rollmill.observe.files import CsvTable
 from rollmill.observe.observer import Overflow
-from rollmill.observe.phrases import amount, count
+from rollmill.observe.phrases import amount, count, some
 from rollmill.observe.tether import Tethered, rollmill_command
 from rollmill.observe.writing import to_json, write_atomically
 
@@ -161,7 +161,8 @@ class EvaluationObserver:
         self._table.write([asdict(row)])
         line = (
             f"evaluation at {count(row.env_steps)} steps: {amount(row.mean)} "
-            f"[{amount(row.low)}, {amount(row.high)}], {row.episodes} episodes" + (", the best so far" * is_best)
+            f"[{amount(row.low)}, {amount(row.high)}], {some(row.episodes, 'episode')}"
+            + (", the best so far" * is_best)
         )
         self._tell(line)
         self._log(line)

@@ -46,10 +46,11 @@ class LineDisplay:
 def progress_line(scene: Scene) -> str:
     """The facts of a moment in one line."""
     progress = scene.progress
+    word, seconds = scene.timing
     facts = [
         f"{scene.fraction * 100:3.0f}%",
         f"{count(progress.env_steps)}/{count(progress.target_steps)} steps",
-        f"ETA {clock(scene.remaining_seconds)}",
+        f"{word} {clock(seconds)}",
         f"return {amount(progress.return_ema)} (random {amount(scene.random_return)})",
         f"entropy {decimals(scene.metric('entropy'), 3)}",
         f"kl {decimals(scene.metric('kl'), 4)}",

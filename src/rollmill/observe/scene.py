@@ -40,6 +40,11 @@ class Scene:
         return max(0, self.progress.target_steps - self.progress.env_steps) * seconds / steps
 
     @property
+    def timing(self) -> tuple[str, float | None]:
+        """How many seconds are left, with a word for it; once all steps are made, how many they took."""
+        return ("took", self.progress.seconds) if self.fraction >= 1.0 else ("ETA", self.remaining_seconds)
+
+    @property
     def steps_per_second(self) -> float | None:
         """Speed over the last stretch, in agent decisions."""
         return self.row.steps_per_second if self.row else None

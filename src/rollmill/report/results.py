@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups
+from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups, some
 from rollmill.report.charts import baselines
 from rollmill.report.evaluations import Evaluation
 from rollmill.report.groups import Group, differences
@@ -168,7 +168,7 @@ def _known(value: float | None, words: Callable[[float], str]) -> str:
 def _grade(grade: str) -> str:
     """The grade in a few words; why it is that one takes a sentence, and would push the columns behind it away."""
     short, colon, _ = grade.partition(":")
-    return tag("span", short, title=grade) if colon else grade or UNKNOWN
+    return tag("span", short, title=grade, class_="grade") if colon else grade or UNKNOWN
 
 
 def _short(commit: str) -> str:
@@ -181,9 +181,14 @@ def _failures(run: Record) -> str:
     if not isinstance(failures, dict):
         return UNKNOWN
     workers = failures.get("workers")
-    parts = [f"{len(workers)} workers replaced"] if isinstance(workers, list) and workers else []
-    parts += [f"{failures[key]} {text}" for key, text in _FAILURES.items() if failures.get(key)]
+    parts = [f"{some(len(workers), 'worker')} replaced"] if isinstance(workers, list) and workers else []
+    for key, words in _FAILURES.items():
+        if failures.get(key):
+            parts.append(f"{failures[key]} {words[failures[key] != 1]}")
     return ", ".join(parts) or "none"
 
 
-_FAILURES = {"environments": "of environments", "quarantined": "environments quarantined"}
+_FAILURES = {  # one, several
+    "environments": ("of environments", "of environments"),
+    "quarantined": ("environment quarantined", "environments quarantined"),
+}
