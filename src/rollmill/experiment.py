@@ -20,6 +20,7 @@ from rollmill.observe.events import Event, Opened, Progress
 from rollmill.observe.guests import make_guests
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.observer import Observer
+from rollmill.observe.phrases import amount, count
 from rollmill.observe.resume import trim
 from rollmill.observe.standard import default_observers
 from rollmill.policy import LoadedPolicy, load
@@ -58,6 +59,11 @@ class Run:
     status: str  # "done" | "interrupted"
     signal: int  # that interrupted it, 0 otherwise
     summary: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """Without the summary, which is a page of numbers."""
+        reached, steps = (self.summary.get("returns") or {}).get("mean_100"), self.summary.get("env_steps")
+        return f"Run({str(self.path)!r}, {self.status!r}, {count(steps)} steps, return {amount(reached)})"
 
     def policy(self) -> LoadedPolicy:
         """The trained policy."""

@@ -39,6 +39,9 @@ class LoadedPolicy:
         self._state: Nested = {}
         self._is_first = np.zeros(0, np.bool_)
 
+    def __repr__(self) -> str:
+        return f"LoadedPolicy({self.env.id!r})"
+
     @property
     def is_recurrent(self) -> bool:
         """Whether what it decides depends on what it saw before."""

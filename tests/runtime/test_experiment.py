@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,6 +111,15 @@ def test_a_run_folder_is_never_touched_without_being_told(tmp_path):
     list(rollmill.Experiment(rollmill.load_config(TINY), tmp_path / "run", overwrite=True).run())
     assert not (tmp_path / "run" / "note.txt").exists()
     assert (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_a_run_and_its_policy_print_as_one_short_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = rollmill.train(TINY, run="run")
+    reached = run.summary["returns"]["mean_100"]
+    assert repr(run) == f"Run('run', 'done', 640 steps, return {reached:.1f})"
+    assert repr(run.policy()) == "LoadedPolicy('CartPole-v1')"
+    assert repr(replace(run, summary={})) == "Run('run', 'done', - steps, return -)"
 
 
 def test_a_loaded_policy_acts_for_one_and_for_many(tmp_path):
