@@ -11,7 +11,6 @@ rollmill.Hooks: the base of observers of your own
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from rollmill.observe.hooks import Hooks
 
 __all__ = ["Experiment", "Hooks", "Run", "evaluate", "load", "load_config", "make_env", "resume", "train"]
-
-# The threads of an operation wait for each other by burning their cores, by default for milliseconds, in which an actor
-# that shares a core with the learner stands still: with two threads asynchronous training was twelve times slower.
-# OpenMP reads this once, when torch is loaded.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _ELSEWHERE = {
     "Hooks": "rollmill.observe.hooks",

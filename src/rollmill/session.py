@@ -35,6 +35,7 @@ from rollmill.pulse import watchdog
 from rollmill.resuming import Reopened, identity
 from rollmill.run_folder import RunFolder
 from rollmill.runtime.blueprint import Blueprint
+from rollmill.runtime.crowding import crowded_threads
 from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
@@ -152,6 +153,8 @@ class Session:
         yield RunStarted(self._learner.progress(), title, plan, random.mean, len(random.returns), random.std)
         for complaint in reopened.found.complaints if reopened else ():
             yield Said(self._learner.progress(), "checkpoint", f"{complaint}; an older one is used", "warning")
+        if (crowded := crowded_threads(self._blueprint)) is not None:
+            yield Said(self._learner.progress(), "run", crowded, "warning")
         if self._saver.is_due(self._learner.progress(), {}):
             yield from self._save()
 

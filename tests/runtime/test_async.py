@@ -11,12 +11,15 @@ import tracer_parts
 from tracer_reading import SIZE, STEPS, Reader, run
 
 from rollmill.algorithms.appo import APPOConfig
+from rollmill.assembly import draw_blueprint
 from rollmill.errors import Refused
 from rollmill.experiment import Experiment, load_config
 from rollmill.learners.flight import Note, UpdateEntry, read_flight
 from rollmill.observe.events import Updated
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig
+from rollmill.runtime.crowding import crowded_threads
+from rollmill.runtime.process import usable_cores
 from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
 from rollmill.transport.ports import Lease
@@ -147,6 +150,31 @@ def test_the_allowance_survives_a_resume(tmp_path):
 def test_more_unrolls_than_can_be_in_flight_are_refused(tmp_path):
     with pytest.raises(Refused, match=r"algorithm.unrolls=9 is more than there can be in flight: env.groups=4 × "):
         train(tmp_path / "run", {"algorithm.unrolls": 9, "algorithm.minibatch": 144})
+
+
+PPO = {"name": "ppo", "unroll": 8, "minibatch": 32}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "runtime", "variables", "is_warned"),
+    [
+        (CONFIG["algorithm"], {}, {}, True),
+        (CONFIG["algorithm"], {}, {"OMP_WAIT_POLICY": "passive"}, False),
+        (CONFIG["algorithm"], {"threads": {"learner": 1}}, {}, False),
+        (CONFIG["algorithm"], {"kind": "serial", "workers": 1}, {}, False),
+        (PPO, {}, {}, False),
+    ],
+    ids=["crowded", "they sleep", "one thread", "serial", "synchronous"],
+)
+def test_learner_threads_in_the_way_of_workers_are_warned_of(algorithm, runtime, variables, is_warned):
+    cores = len(usable_cores())
+    threads = max(cores, 2)
+    crowded = {"kind": "processes", "workers": 2, "threads": {"learner": threads}}
+    config = {**CONFIG, "algorithm": algorithm, "runtime": crowded | runtime}
+    warning = crowded_threads(draw_blueprint(load_config(config).config), variables)
+    expected = f"runtime.threads.learner={threads} beside 2 workers on {cores} cores: "
+    assert (warning or "").startswith(expected) == is_warned
+    assert (warning is not None) == is_warned
 
 
 def test_absurdly_many_in_flight_are_refused(tmp_path):

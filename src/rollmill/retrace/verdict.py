@@ -62,8 +62,7 @@ class Verdict:
         facts = {
             "retraced": f"{count(step.update)} of {count(self.updates_in_log)} updates, {count(step.env_steps)} env "
             f"steps, in {clock(self.seconds)}",
-            "equal": f"every unroll and loss up to update {count(step.update)}, {count(step.hashes)} hashes of all "
-            "parameters"
+            "equal": f"every unroll and loss up to update {count(step.update)}, {_hashes(step)} of all parameters"
             if step.update
             else "",
             "parameters": self._parameters(),
@@ -93,7 +92,7 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
     try:
         for step in retrace.steps():
             verdict.step = step
-            display.advance(step.update, f"{count(step.hashes)} hashes equal")
+            display.advance(step.update, f"{_hashes(step)} equal")
         verdict.sha256 = retrace.sha256
         if not _is_running(run, summary):
             verdict.is_in_summary = _compare(verdict.step.update, retrace.sha256, summary)
@@ -120,6 +119,10 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
             )
     display.say(*verdict.lines)
     return verdict
+
+
+def _hashes(step: Step) -> str:
+    return f"{count(step.hashes)} {'hash' if step.hashes == 1 else 'hashes'}"
 
 
 def _compare(update: int, sha256: str, summary: Mapping[str, Any]) -> bool:

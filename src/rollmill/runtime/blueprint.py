@@ -98,6 +98,11 @@ class Blueprint:
         """The collector role of one group."""
         return Collector(name, ports)
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether actors go on while the learner learns."""
+        return self.recipe.topology.kind == "async" and self.runtime.kind != "serial"
+
     def build_learner(self, name: str, ports: Ports) -> Learner:
         """The learner, which is the trainer role."""
         device = self.runtime.devices.learner
@@ -106,9 +111,8 @@ class Blueprint:
         update = self.recipe.update(network, optimizer, self.algorithm)
         store = STORES[self.recipe.store.kind](self.flow.unrolls, device)
         is_serial = self.runtime.kind == "serial"
-        overlaps = self.recipe.topology.kind == "async" and not is_serial
         decides_apart = not is_serial and self.runtime.roles != "fused"
-        stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, overlaps, decides_apart=decides_apart)
+        stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)
         return Learner(
             name,
             network,
