@@ -24,5 +24,6 @@ def crowded_threads(blueprint: Blueprint, variables: Mapping[str, str] = os.envi
         return None
     return (
         f"runtime.threads.learner={threads} beside {workers} worker{'s' if workers > 1 else ''} on {cores} cores: "
-        "threads that wait for each other burn the workers' cores; set it to 1, or OMP_WAIT_POLICY=passive in the environment"
+        "threads that wait for each other burn the workers' cores; "
+        "set it to 1, or OMP_WAIT_POLICY=passive in the environment"
     )
