@@ -24,6 +24,7 @@ INTERVAL_SECONDS = 0.01
 OTHER_THREADS = 5  # looks for one at the threads beside the main one
 WRITE_SECONDS = 1.0  # between two versions of the file: a worker may be ended at any moment
 SWITCH_SECONDS = 0.00005
+LOOK_SECONDS = 0.005  # that nobody else gets the lock: who walks along frames that are left meanwhile finds rubbish
 WAITING = "waiting for"  # begins the frame that stands for a wait
 
 
@@ -97,7 +98,9 @@ class Sampler:
             if self._is_over or os.path.exists(over):  # what would be seen now belongs to the end of the run
                 break
             now = time.perf_counter()
+            sys.setswitchinterval(LOOK_SECONDS)
             self._look(now - last)
+            sys.setswitchinterval(SWITCH_SECONDS)
             last = now
             if now - written > WRITE_SECONDS:
                 written = now
@@ -135,6 +138,8 @@ class Sampler:
         codes = []
         while frame is not None:
             code = frame.f_code
+            if type(code) is not CodeType:  # seen in Python 3.11: the frame has been left, and its place is another's
+                return ()
             if code not in self._labels:
                 self._labels[code] = f"{frame.f_globals.get('__name__', '?')}:{code.co_qualname}"
             codes.append(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -48,7 +47,6 @@ class Evaluating:
             text=True,
             start_new_session=True,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def wait_for_rows(self, count: int, timeout: float = 60) -> None:

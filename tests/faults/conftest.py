@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -81,8 +80,6 @@ class Training:
             text=True,
             cwd=folder,
             start_new_session=True,
-            # whoever runs the tests in the background has them ignore Ctrl-C, and a run ignores what it finds ignored
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
 
     def wait_for_updates(self, count: int = 3, timeout: float = 90) -> None:

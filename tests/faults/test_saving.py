@@ -83,7 +83,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(tmp_path, number, config)
     resumed = rollmill.resume(tmp_path / "part")
     assert resumed.status == "done"
     assert resumed.summary["parameters_sha256"] == expected(resumed.path, config, tmp_path)
-    assert [set(at) for at in resumed.summary["resumed"]] == [{"update", "env_steps"}]
+    assert [set(at) for at in resumed.summary["resumed"]] == [{"update", "env_steps", "flight_mark"}]
 
 
 def test_a_metric_that_does_not_exist_is_named_once(tmp_path):
@@ -107,7 +107,8 @@ def test_a_damaged_checkpoint_is_named_and_the_newest_good_one_is_used(tmp_path)
     assert len(said) == 1
     assert "000000016" in said[0]
     assert "checksum" in said[0]
-    assert experiment.summary["resumed"] == [{"update": 12, "env_steps": 64 * 12}]
+    (point,) = experiment.summary["resumed"]
+    assert (point["update"], point["env_steps"]) == (12, 64 * 12)
     assert experiment.summary["parameters_sha256"] == whole.summary["parameters_sha256"]
 
 
@@ -233,7 +234,8 @@ def test_half_an_update_is_never_saved(tmp_path, monkeypatch, config):
     weights = RunFolder.read_weights(tmp_path / "run" / "weights.safetensors")
     assert all(np.array_equal(weights[name], array) for name, array in whole.arrays["weights"].items())
     resumed = rollmill.resume(tmp_path / "run")
-    assert resumed.summary["resumed"] == [{"update": 16, "env_steps": 16 * 64}]
+    (point,) = resumed.summary["resumed"]
+    assert (point["update"], point["env_steps"]) == (16, 16 * 64)
     assert resumed.summary["parameters_sha256"] == expected(tmp_path / "run", config, tmp_path)
 
 

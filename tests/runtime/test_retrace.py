@@ -652,8 +652,6 @@ def test_control_c_ends_it_with_130(asynchronous):
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONBREAKPOINT": "signal.pause"},
-        # whoever runs the tests in the background has them ignore Ctrl-C
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert process.stdout.readline() == "retracing: 3 updates\n"
     assert "before update 3" in process.stdout.readline()
