@@ -99,8 +99,10 @@ class Sampler:
                 break
             now = time.perf_counter()
             sys.setswitchinterval(LOOK_SECONDS)
-            self._look(now - last)
-            sys.setswitchinterval(SWITCH_SECONDS)
+            try:
+                self._look(now - last)
+            finally:
+                sys.setswitchinterval(SWITCH_SECONDS)
             last = now
             if now - written > WRITE_SECONDS:
                 written = now

@@ -105,14 +105,7 @@ def test_block_waits_no_longer_than_its_share_and_then_loses():
 
 def test_block_without_a_bound_loses_nothing():
     hooks = Held("block", seconds=0.005)
-    guests = make_guests((), [hooks])
-    guests[0].terms = Terms(capacity=4)
-    with Dispatcher([], guests=guests) as dispatcher:
-        hooks.gate.set()
-        for version in range(50):
-            dispatcher.publish(updated(version))
-        dispatcher.dismiss(STOPPED)
-        report = dispatcher.report()["Held"]
+    report, _ = dismissed(hooks, Terms(capacity=4), 50)
     assert hooks.versions == list(range(50))
     assert report["dropped"] == 0
     assert report["handover_seconds"] >= report["blocked_seconds"] > 0.1
@@ -212,14 +205,7 @@ def test_block_that_takes_nothing_at_the_end_is_left_behind():
 
 def test_patience_does_not_run_out_with_an_observer_that_takes_one_event_after_the_other():
     hooks = Held("block", seconds=0.05)
-    guests = make_guests((), [hooks])
-    guests[0].terms = Terms(capacity=10, patience=0.2)  # a batch of 10 takes 0.5 s
-    with Dispatcher([], guests=guests) as dispatcher:
-        hooks.gate.set()
-        for version in range(30):
-            dispatcher.publish(updated(version))
-        dispatcher.dismiss(STOPPED)
-        report = dispatcher.report()["Held"]
+    report, _ = dismissed(hooks, Terms(capacity=10, patience=0.2), 30)  # a batch of 10 takes 0.5 s
     assert (report["delivered"], report["detached"]) == (31, 0)
 
 
