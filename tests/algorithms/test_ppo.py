@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollmill.algorithms.ppo import PPOConfig, PPOUpdate, Samples, pick_rows, ppo_loss, summarise
+from rollmill.algorithms.ppo import Evaluated, PPOConfig, PPOUpdate, Samples, pick_rows, ppo_loss, summarise
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.errors import Refused
 from rollmill.learners.optimizer import FlatOptimizer
@@ -29,7 +29,7 @@ def loss_of(
     )
     old_values = torch.zeros_like(values) if old_values is None else torch.tensor(old_values, dtype=torch.float64)
     old = Samples(torch.zeros_like(ratios), old_values, advantages, returns)
-    loss, terms = ppo_loss(ratios.log(), entropy, values, old, config, clip)
+    loss, terms = ppo_loss(Evaluated(ratios.log(), entropy, values, old), config, clip)
     return float(loss), summarise([terms], clip)
 
 

@@ -18,6 +18,7 @@ import rollmill
 from rollmill.errors import Detected, Refused
 from rollmill.experiment import Experiment, load_config
 from rollmill.learners.checkpoint import Checkpoints
+from rollmill.learners.checkpoint_files import read_content
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.observe.events import Checkpointed, Said, Updated
 from rollmill.run_folder import RunFolder
@@ -55,15 +56,14 @@ def test_checkpoint_0_comes_first_and_the_last_one_is_of_the_end(tmp_path):
 
 def test_a_resumed_run_counts_what_all_its_processes_saved_and_logged(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run = rollmill.train({**CONFIG, "train": {"steps": 64 * 4}}, run="run")  # 0 and 4
-    spent = [run.summary["checkpoints"]["seconds"]]
+    rollmill.train({**CONFIG, "train": {"steps": 64 * 4}}, run="run")  # 0 and 4
     for number, updates in enumerate((8, 12)):
+        kept = read_content(tmp_path / "run" / "checkpoints" / "latest").state["run"]["saving"]
         run = rollmill.resume("run", **{"train.steps": 64 * updates})
         account = run.summary["checkpoints"]
         assert account["written"] == 3 + number
-        spent.append(account["seconds"])
+        assert account["seconds"] > kept["seconds"] > 0
         assert run.summary["flight_log"]["bytes"] == (tmp_path / "run" / "flight.log").stat().st_size
-    assert spent == sorted(spent)
     assert account["last"] == "run/checkpoints/000000012"
     assert account["best"].startswith("run/checkpoints/0")  # spelled like the last
 

@@ -3,9 +3,9 @@
 It is PPO on unrolls that older policies made, and differs from `ppo.py` in this:
 
 - with mu the policy that made an unroll, the ratio r = pi(a|s) / mu(a|s) of the loss spans the whole lag;
-- advantages and value targets are V-trace's, from the values of the network as it is now: a minibatch is made of whole
-  unrolls, the forward that learns gives pi and V of their T rows, and row T+1 the true last bootstrap (what the first
-  pass has found so, the others use as it is);
+- advantages and value targets are V-trace's, from the values of the network as it is now: a minibatch of the first
+  pass is made of whole unrolls, the forward that learns gives pi and V of their T rows, and row T+1 the true last
+  bootstrap; what the first pass has found so, the others use as PPO does;
 - unrolls that lag by more than `max_lag` updates are left out;
 - the learning rate may follow the KL divergence, and values may be learnt in units of the returns' deviation.
 
@@ -28,7 +28,10 @@ from pydantic import Field, model_validator
 from rollmill import nested
 from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.ppo import (
+    Evaluated,
+    Minibatch,
     PPOConfig,
+    PPOUpdate,
     Samples,
     Terms,
     divergence,
@@ -36,7 +39,6 @@ from rollmill.algorithms.ppo import (
     joined,
     normalised,
     pick_rows,
-    ppo_loss,
     summarise,
 )
 from rollmill.algorithms.recipe import Optimizer, Recipe, Update, UpdateContext
@@ -119,7 +121,7 @@ class APPOConfig(PPOConfig):
 
 
 class Columns(NamedTuple):
-    """Whole unrolls side by side: what one gradient step sees."""
+    """Whole unrolls side by side: what one gradient step of the first pass sees."""
 
     obs: Nested  # [(T+1) B, …], all rows in a row
     state: Nested  # [B, …], before the first step
@@ -130,7 +132,6 @@ class Columns(NamedTuple):
     reward: torch.Tensor
     terminated: torch.Tensor
     truncated: torch.Tensor
-    valid: torch.Tensor
     final_row: torch.Tensor  # where an episode ended: the row of its true last observation in the batch's `final_obs`
     number: torch.Tensor  # [1, B]: which columns of the update these are
 
@@ -143,23 +144,13 @@ class Targets(NamedTuple):
     predicted: torch.Tensor  # the values that they were found with
 
 
-class Evaluated(NamedTuple):
-    """What the network says about columns, for ppo_loss; [T, B], or without invalid steps [N]."""
-
-    log_prob: torch.Tensor
-    entropy: torch.Tensor
-    value: torch.Tensor
-    old: Samples
-    targets: Targets
-
-
-class APPOUpdate:
+class APPOUpdate(PPOUpdate):
     """Epochs of minibatch steps on whole unrolls of any age."""
 
+    _config: APPOConfig
+
     def __init__(self, network: Network, optimizer: Optimizer, config: APPOConfig) -> None:
-        self._network = network
-        self._optimizer = optimizer
-        self._config = config
+        super().__init__(network, optimizer, config)
         self._rate = config.learning_rate  # moves when it is adaptive
 
     def state(self) -> dict[str, float]:
@@ -179,70 +170,81 @@ class APPOUpdate:
         self._optimizer.set_rate(rate)
 
         whole = self._fresh(batch)
-        masked = 1.0 - float(whole.valid.sum()) / batch["valid"].numel()  # the share of steps that are left out
+        masked = 1.0 - whole.reward.numel() / batch["reward"].numel()  # the share of steps that are left out
         seen = {"masked_fraction": masked, "learning_rate": rate}
-        if not whole.valid.any():
+        if not whole.reward.numel():
             return Update({**seen, "gradient_steps": 0.0})
-        terms: list[Terms] = []
-        norms: list[torch.Tensor] = []
-        found = Targets(*(torch.empty_like(whole.reward) for _ in Targets._fields))  # by the first pass
         network.train()
-        for epoch in range(config.epochs):
-            for part in self._minibatches(whole, context.rng):
-                known = Targets(*(field[:, part.number[0]] for field in found)) if epoch else None
-                now = self.evaluate(part, batch, known)
-                loss, parts = ppo_loss(now.log_prob, now.entropy, now.value, now.old, config, clip)
-                norms.append(self._optimizer.step(loss))
-                terms.append(parts)
-                if epoch == 0:
-                    for field, values in zip(found, now.targets, strict=True):
-                        field[:, part.number[0]] = values
-            if config.target_kl is not None and divergence(terms[-1].log_ratio) > config.target_kl:
-                break
+        found = Targets(*(torch.empty_like(whole.reward) for _ in Targets._fields))
+        terms, norms = self._learn(self._passes(whole, batch, found, context.rng), clip)
         if config.adaptive_kl is not None:
-            seen["kl_after"] = moved = self._moved(part)
+            seen["kl_after"] = moved = self._moved(whole, context.rng)
             self._rate = adapted_rate(self._rate, moved, config.adaptive_kl)
         # Statistics move only now: all steps of the update see the same normalised observations and returns.
-        steps, columns = whole.reset.shape
-        network.observe(nested.map_leaves(lambda leaf: leaf[: (steps - 1) * columns].unsqueeze(0), whole.obs))
-        returns, predicted = found.returns[whole.valid], found.predicted[whole.valid]
+        network.observe(nested.map_leaves(lambda leaf: leaf[: whole.reward.numel()].unsqueeze(0), whole.obs))
         if config.normalise_returns:
-            network.observe_returns(returns)
+            network.observe_returns(found.returns.flatten())
 
         return Update(
             {
                 **summarise(terms, clip),
                 **_importance(terms, config.rho_bar),
-                "grad_norm": float(torch.stack(norms).mean()),
-                "explained_variance": explained_variance(predicted.cpu().numpy(), returns.cpu().numpy()),
+                "grad_norm": float(norms.mean()),
+                "explained_variance": explained_variance(found.predicted.cpu().numpy(), found.returns.cpu().numpy()),
                 "gradient_steps": float(len(norms)),
                 **seen,
             },
-            torch.stack(norms),
+            norms,
         )
 
-    def evaluate(self, part: Columns, batch: dict[str, Any], known: Targets | None = None) -> Evaluated:
-        """What the network says now, and what the loss compares it with, which the first pass finds."""
-        config, network = self._config, self._network
+    def _passes(
+        self, whole: Columns, batch: dict[str, Any], found: Targets, rng: np.random.Generator
+    ) -> Iterator[Iterator[Evaluated]]:
+        """The first pass finds the targets; the others learn from them what PPO would."""
+        yield self._first_pass(whole, batch, found, rng)
+        if self._config.epochs > 1:
+            known = self._known(whole, found)
+            for _ in range(1, self._config.epochs):
+                yield map(self._evaluated, self._minibatches(known, rng))
+
+    def _first_pass(
+        self, whole: Columns, batch: dict[str, Any], found: Targets, rng: np.random.Generator
+    ) -> Iterator[Evaluated]:
+        for part in self._unrolls(whole, rng):
+            now, targets = self.evaluate(part, batch)
+            yield now
+            for field, values in zip(found, targets, strict=True):
+                field[:, part.number[0]] = values
+
+    def evaluate(self, part: Columns, batch: dict[str, Any]) -> tuple[Evaluated, Targets]:
+        """What the network says now of whole unrolls, and the targets that follow from it."""
+        network = self._network
         steps = len(part.action)
         obs = _unflat(part.obs, part.reset.shape)
         output = network(nested.index(obs, slice(0, steps)), part.state, part.reset[:steps])
         log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, part.action)
-        targets = known
-        if targets is None:
-            with torch.no_grad():  # nothing is learned from what follows the unroll: it goes without a way back
-                state = nested.map_leaves(torch.Tensor.detach, output.state)
-                last = network(nested.index(obs, slice(steps, None)), state, part.reset[steps:]).value
-            value = torch.cat([output.value.detach(), last])
-            targets = self._targets(part, batch, log_prob.detach(), value)
-        goal = _statistics(network)(targets.returns) if config.normalise_returns else targets.returns
+        with torch.no_grad():  # nothing is learned from what follows the unroll: it goes without a way back
+            state = nested.map_leaves(torch.Tensor.detach, output.state)
+            last = network(nested.index(obs, slice(steps, None)), state, part.reset[steps:]).value
+        targets = self._targets(part, batch, log_prob.detach(), torch.cat([output.value.detach(), last]))
+        old = self._samples(part, targets)
+        if self._config.normalise_advantage:
+            old = old._replace(advantage=normalised(old.advantage))
+        return Evaluated(log_prob, entropy, output.value, old), targets
 
-        keep = ... if part.valid.all() else part.valid  # who sat a step out has nothing to say about it
-        advantage = targets.advantage[keep]
-        if config.normalise_advantage:
-            advantage = normalised(advantage)
-        old = Samples(part.log_prob[keep], part.value[keep], advantage, goal[keep])
-        return Evaluated(log_prob[keep], entropy[keep], output.value[keep], old, targets)
+    def _samples(self, part: Columns, targets: Targets) -> Samples:
+        """What the loss compares with, in the units of the value head."""
+        goal = _statistics(self._network)(targets.returns) if self._config.normalise_returns else targets.returns
+        return Samples(part.log_prob, part.value, targets.advantage, goal)
+
+    def _known(self, whole: Columns, found: Targets) -> Minibatch:
+        """All that the later passes learn from: with memory sequences [T, B], else single steps [N]."""
+        steps, samples = len(whole.action), self._samples(whole, found)
+        if self._network.is_recurrent:
+            obs = nested.index(_unflat(whole.obs, whole.reset.shape), slice(0, steps))
+            return Minibatch(obs, whole.state, whole.reset[:steps], whole.action, samples)
+        obs = nested.index(whole.obs, slice(0, whole.reward.numel()))
+        return Minibatch(obs, {}, joined(whole.reset[:steps]), joined(whole.action), Samples(*map(joined, samples)))
 
     @torch.no_grad()
     def _targets(self, part: Columns, batch: dict[str, Any], log_prob: torch.Tensor, value: torch.Tensor) -> Targets:
@@ -257,7 +259,6 @@ class APPOUpdate:
             value, final = (_statistics(network).undo(field) for field in (value, final))
 
         log_ratio = log_prob - part.log_prob if config.vtrace else torch.zeros_like(log_prob)
-        log_ratio = log_ratio.masked_fill(~part.valid, -torch.inf)
         reward, terminated, truncated, ratios, values, final_value = (
             field.cpu().numpy() for field in (part.reward, part.terminated, part.truncated, log_ratio, value, final)
         )
@@ -286,14 +287,14 @@ class APPOUpdate:
             number=torch.arange(ended.shape[1], device=ended.device).unsqueeze(0),
             **{field: batch[field] for field in Columns._fields if field not in ("obs", "final_row", "number")},
         )
-        fresh = (batch["lag"] <= self._config.max_lag) & batch["valid"].any(0)
+        fresh = batch["lag"] <= self._config.max_lag
         if not fresh.all():
             whole = _chosen(whole, fresh.nonzero().flatten())
             whole = whole._replace(number=torch.arange(whole.number.shape[1], device=ended.device).unsqueeze(0))
         return whole._replace(obs=self._network.arrange(whole.obs))
 
-    def _minibatches(self, whole: Columns, rng: np.random.Generator) -> Iterator[Columns]:
-        """One epoch of whole unrolls in shuffled order; nothing is copied where one minibatch holds them all."""
+    def _unrolls(self, whole: Columns, rng: np.random.Generator) -> Iterator[Columns]:
+        """Minibatches of whole unrolls in shuffled order; nothing is copied where one holds them all."""
         steps, columns = whole.action.shape[:2]
         count = max(steps * columns // self._config.minibatch, 1)
         if count == 1:
@@ -304,14 +305,13 @@ class APPOUpdate:
             yield _chosen(whole, columns_of_one)
 
     @torch.no_grad()
-    def _moved(self, part: Columns) -> float:
-        """How far the policy is by now from those that made the unrolls of the last minibatch, on some of them."""
-        steps, columns = part.action.shape[:2]
-        some = torch.arange(min(columns, max(KL_SAMPLES // steps, 1)), device=part.action.device)
-        few = _chosen(part, some)
+    def _moved(self, whole: Columns, rng: np.random.Generator) -> float:
+        """How far the policy is by now from those that made the unrolls, on some of them."""
+        steps, columns = whole.action.shape[:2]
+        some = rng.permutation(columns)[: max(KL_SAMPLES // steps, 1)]
+        few = _chosen(whole, torch.from_numpy(some).to(whole.action.device))
         params = self._network(_unflat(few.obs, few.reset.shape), few.state, few.reset).params[:-1]
-        log_ratio = self._network.distribution.log_prob(params, few.action) - few.log_prob
-        return divergence(log_ratio[few.valid])
+        return divergence(self._network.distribution.log_prob(params, few.action) - few.log_prob)
 
 
 def adapted_rate(rate: float, kl: float, target: float) -> float:

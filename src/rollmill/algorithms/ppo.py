@@ -13,7 +13,7 @@ after the epoch in which the KL divergence exceeds `target_kl`; time limits boot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -117,6 +117,15 @@ class Minibatch(NamedTuple):
     old: Samples
 
 
+class Evaluated(NamedTuple):
+    """What the network says now about some steps, and what the loss compares it with."""
+
+    log_prob: torch.Tensor
+    entropy: torch.Tensor
+    value: torch.Tensor
+    old: Samples
+
+
 class Terms(NamedTuple):
     """The parts of the loss of each sample, without gradient; their means are what is logged."""
 
@@ -126,15 +135,9 @@ class Terms(NamedTuple):
     log_ratio: torch.Tensor
 
 
-def ppo_loss(
-    log_prob: torch.Tensor,
-    entropy: torch.Tensor,
-    value: torch.Tensor,
-    old: Samples,
-    config: PPOConfig,
-    clip: float | None,
-) -> tuple[torch.Tensor, Terms]:
+def ppo_loss(now: Evaluated, config: PPOConfig, clip: float | None) -> tuple[torch.Tensor, Terms]:
     """The objective above, for advantages that are normalised already, and its terms."""
+    log_prob, entropy, value, old = now
     log_ratio = log_prob - old.log_prob
     ratio = log_ratio.exp()
 
@@ -197,31 +200,43 @@ class PPOUpdate:
 
         samples, quality = self.prepare(batch)
         whole = self._whole(batch, samples)
-        terms: list[Terms] = []
-        norms: list[torch.Tensor] = []
         network.train()
-        for _ in range(config.epochs):
-            for obs, state, reset, action, old in self._minibatches(whole, context.rng):
-                output = network(obs, state, reset)
-                log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, action)
-                loss, parts = ppo_loss(log_prob, entropy, output.value, old, config, clip)
-                norms.append(self._optimizer.step(loss))
-                terms.append(parts)
-            if config.target_kl is not None and divergence(terms[-1].log_ratio) > config.target_kl:
-                break
+        passes = (map(self._evaluated, self._minibatches(whole, context.rng)) for _ in range(config.epochs))
+        terms, norms = self._learn(passes, clip)
         # Statistics move only now: the ratio compares two policies that saw equally normalised observations.
         network.observe(nested.index(batch["obs"], slice(0, -1)))
 
         return Update(
             {
                 **summarise(terms, clip),
-                "grad_norm": float(torch.stack(norms).mean()),
+                "grad_norm": float(norms.mean()),
                 "explained_variance": quality,
                 "learning_rate": rate,
                 "gradient_steps": float(len(norms)),
             },
-            torch.stack(norms),
+            norms,
         )
+
+    def _learn(self, passes: Iterable[Iterable[Evaluated]], clip: float | None) -> tuple[list[Terms], torch.Tensor]:
+        """A gradient step behind each minibatch that is evaluated, until the policy has moved too far in one pass.
+
+        The terms of every step's loss, and the norms of the gradients.
+        """
+        terms: list[Terms] = []
+        norms: list[torch.Tensor] = []
+        for one_pass in passes:
+            for now in one_pass:
+                loss, parts = ppo_loss(now, self._config, clip)
+                norms.append(self._optimizer.step(loss))
+                terms.append(parts)
+            if self._config.target_kl is not None and divergence(terms[-1].log_ratio) > self._config.target_kl:
+                break
+        return terms, torch.stack(norms)
+
+    def _evaluated(self, part: Minibatch) -> Evaluated:
+        output = self._network(part.obs, part.state, part.reset)
+        log_prob, entropy = self._network.distribution.log_prob_and_entropy(output.params, part.action)
+        return Evaluated(log_prob, entropy, output.value, part.old)
 
     def prepare(self, batch: dict[str, Any]) -> tuple[Samples, float]:
         """Advantages and returns from behaviour values, bootstrapped at the true successors."""

@@ -52,7 +52,7 @@ def vtrace(
 
     The paper's advantage is rho[t] * A[t] for lambda = 1, its only lambda there. Here rho is left to the ratio of the
     loss, or it would count twice; and lambda also weighs the last summand, so that for pi = mu both v - value and A
-    are exactly those of `gae`. A ratio of zero makes a step one that says nothing: v = value.
+    are those of `gae`. A ratio of zero makes a step one that says nothing: v = value.
     """
     continues = ~(terminated | truncated)
     delta = reward + gamma * next_value * ~terminated - value
@@ -65,13 +65,16 @@ def vtrace(
 
 
 def _accumulated(delta: Array, decay: Array) -> Array:
-    """x[t] = delta[t] + decay[t] * x[t+1], with x[T] = 0."""
-    result = np.empty_like(delta)
-    carry = np.zeros_like(delta[0])
-    for t in reversed(range(len(delta))):
-        carry = np.multiply(decay[t], carry, out=carry)
-        carry += delta[t]
-        result[t] = carry
+    """x[t] = delta[t] + decay[t] * x[t+1], with x[T] = 0.
+
+    In log2 T strides instead of T steps: once x[t] holds the sum over n steps, x[t+n] holds that over the n after them.
+    """
+    result, weight = delta.copy(), decay.copy()
+    reach = 1
+    while reach < len(delta):
+        result[:-reach] += weight[:-reach] * result[reach:]
+        weight[:-reach] *= weight[reach:]
+        reach *= 2
     return result
 
 
