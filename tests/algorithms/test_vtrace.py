@@ -134,6 +134,18 @@ def test_equal_policies_give_the_advantages_of_gae(seed, gae_lambda):
     np.testing.assert_allclose(advantage, wanted, rtol=1e-6, atol=1e-6)  # its sums have another order
 
 
+def test_ratios_that_multiply_beyond_all_bounds_reach_no_further_than_their_episode():
+    steps = 128
+    nothing, ended = np.zeros((steps, 1), np.float32), np.zeros((steps, 1), bool)
+    reward, terminated = nothing.copy(), ended.copy()
+    reward[0], terminated[120] = 1, True
+    tenfold = np.full((steps, 1), np.log(10), np.float32)
+    with np.errstate(over="ignore"):  # 9.4 to the 120th
+        found = vtrace(reward, nothing, nothing, terminated, ended, tenfold, 0.99, 0.95, rho_bar=1.0, c_bar=10.0)
+    for numbers in found:
+        np.testing.assert_array_equal(numbers, reward)
+
+
 def by_the_papers_sum(arguments, log_ratio, gamma, gae_lambda, rho_bar, c_bar):
     """v[s] = V[s] + sum over t of gamma^(t-s) · (product of c[s] … c[t-1]) · rho[t] · delta[t], until the episode ends.
 

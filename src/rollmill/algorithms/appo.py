@@ -70,7 +70,7 @@ class APPOConfig(PPOConfig):
     )
     max_lag: int = Field(default=20, ge=0, description="updates; older unrolls are left out")
     epochs: int = Field(default=1, ge=1, description="passes over each batch")
-    minibatch: int = Field(default=256, ge=1, description="samples per gradient step, in whole unrolls")
+    minibatch: int = Field(default=256, ge=1, description="samples per gradient step; in the first pass whole unrolls")
     adaptive_kl: float | None = Field(
         default=None, gt=0, description="KL after an update that the learning rate aims at; null: the rate is fixed"
     )
@@ -145,7 +145,7 @@ class Targets(NamedTuple):
 
 
 class APPOUpdate(PPOUpdate):
-    """Epochs of minibatch steps on whole unrolls of any age."""
+    """Epochs of minibatch steps on unrolls of any age; the first goes along whole ones, the others are PPO's."""
 
     _config: APPOConfig
 
@@ -212,9 +212,9 @@ class APPOUpdate(PPOUpdate):
     ) -> Iterator[Evaluated]:
         for part in self._unrolls(whole, rng):
             now, targets = self.evaluate(part, batch)
-            yield now
             for field, values in zip(found, targets, strict=True):
                 field[:, part.number[0]] = values
+            yield now
 
     def evaluate(self, part: Columns, batch: dict[str, Any]) -> tuple[Evaluated, Targets]:
         """What the network says now of whole unrolls, and the targets that follow from it."""

@@ -14,6 +14,7 @@ after the epoch in which the KL divergence exceeds `target_kl`; time limits boot
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -299,14 +300,15 @@ class PPOUpdate:
     def _shuffled_sequences(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
         """With memory, whole columns are shuffled and the state each began with goes along."""
         steps, columns = whole.reset.shape
-        order = torch.from_numpy(rng.permutation(columns))
+        order = torch.from_numpy(rng.permutation(columns)).to(whole.action.device)
         for chosen in order.tensor_split(max(steps * columns // self._config.minibatch, 1)):
+            pick = partial(torch.index_select, dim=1, index=chosen)  # for images many times as fast as [:, chosen]
             yield Minibatch(
-                nested.index(whole.obs, (slice(None), chosen)),
+                nested.map_leaves(pick, whole.obs),
                 nested.index(whole.state, chosen),
-                whole.reset[:, chosen],
-                whole.action[:, chosen],
-                Samples(*(field[:, chosen] for field in whole.old)),
+                pick(whole.reset),
+                pick(whole.action),
+                Samples(*map(pick, whole.old)),
             )
 
 

@@ -70,10 +70,11 @@ def _accumulated(delta: Array, decay: Array) -> Array:
     In log2 T strides instead of T steps: once x[t] holds the sum over n steps, x[t+n] holds that over the n after them.
     """
     result, weight = delta.copy(), decay.copy()
-    reach = 1
+    reach, most = 1, np.finfo(decay.dtype).max
     while reach < len(delta):
         result[:-reach] += weight[:-reach] * result[reach:]
         weight[:-reach] *= weight[reach:]
+        np.minimum(weight, most, out=weight)  # or infinity would meet the zero of an episode's end
         reach *= 2
     return result
 
