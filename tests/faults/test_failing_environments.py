@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import rollmill
+from rollmill.algorithms.appo import APPOUpdate
+from rollmill.algorithms.ppo import PPOUpdate
 from rollmill.errors import WorkerFailed
 from rollmill.experiment import Experiment, load_config
 from rollmill.observe.events import Said
@@ -141,6 +143,16 @@ def test_the_batch_goes_without_the_column_of_a_broken_environment(run, tmp_path
     steps = np.diff([0, *(row["env_steps"] for row in rows)])
     assert list(steps[:2]) == [64, 64]
     assert set(steps[3:]) == {32}, "two of four environments × 16 steps"
+
+
+@pytest.mark.parametrize(("algorithm", "rule"), [(None, PPOUpdate), (APPO, APPOUpdate)], ids=["ppo", "appo"])
+def test_no_step_that_an_environment_sat_out_reaches_an_update(run, monkeypatch, algorithm, rule):
+    """Updates don't look for such steps: an environment that fails within an unroll is left out with all of it."""
+    seen, update = [], rule.__call__
+    monkeypatch.setattr(rule, "__call__", lambda *given: seen.append(given[1]["valid"].clone()) or update(*given))
+    run("sat out", algorithm, rows=[1], after=5)
+    assert {valid.shape[1] for valid in seen} == {3, 4}, "some without the one that fails"
+    assert all(valid.all() for valid in seen)
 
 
 def test_when_every_environment_fails_the_run_ends_with_the_first_traceback(run, tmp_path):
