@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from rollmill.errors import Refused
-from rollmill.experiment import Experiment, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "appo"
-QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False}
 LAG_20 = {
     "runtime.kind": "serial",
     "runtime.workers": 1,
@@ -31,13 +29,16 @@ SWINGING = {"env.group_size": 8, "algorithm.unroll": 64, "algorithm.epochs": 4, 
 pytestmark = pytest.mark.slow
 
 
-def learned(folder, name, **changes):
-    """Returns of a run, and the rows of its metrics."""
-    experiment = Experiment(load_config(CONFIGS / f"{name}.yaml", QUIET | changes), folder)
-    for _ in experiment.run():
-        pass
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return experiment.summary["returns"], rows
+@pytest.fixture
+def learned(trained):
+    """A function that trains and returns the run's returns and the rows of its metrics."""
+
+    def learn(name, perturbed=False, **changes):
+        experiment = trained(CONFIGS / f"{name}.yaml", perturbed=perturbed, **changes)
+        lines = (experiment.folder.path / "metrics.jsonl").read_text().splitlines()
+        return experiment.summary["returns"], [json.loads(line) for line in lines]
+
+    return learn
 
 
 def lags(rows):
@@ -45,33 +46,34 @@ def lags(rows):
     return max(row["lag/mean"] for row in rows), max(row["masked_fraction"] for row in rows)
 
 
-def test_the_cue_is_remembered_at_a_lag_of_20(tmp_path):
-    returns, rows = learned(tmp_path / "run", "memory_cue", **LAG_20, **{"train.steps": 60_000})
+@pytest.mark.parametrize(("seed", "perturbed"), [(1, False), (2, True)])
+def test_the_cue_is_remembered_at_a_lag_of_20(learned, seed, perturbed):
+    returns, rows = learned("memory_cue", perturbed, seed=seed, **LAG_20, **{"train.steps": 60_000})
     assert lags(rows) == (20.0, 0.0)
     assert returns["mean_100"] >= 0.95
     assert returns["greedy"] >= 0.95
 
 
-def test_a_feed_forward_agent_does_not_remember_it_at_any_lag(tmp_path):
+def test_a_feed_forward_agent_does_not_remember_it_at_any_lag(learned):
     changes = {"model": {"hidden": [32]}, "train.steps": 30_000}
-    returns, rows = learned(tmp_path / "run", "memory_cue", **LAG_20, **changes)
+    returns, rows = learned("memory_cue", **LAG_20, **changes)
     assert lags(rows)[0] == 20.0
     assert abs(returns["mean_100"]) < 0.4  # ±1 with equal chance: the mean of 100 has a deviation of 0.1
 
 
-def test_what_lags_too_much_is_not_learned_from(tmp_path):
+def test_what_lags_too_much_is_not_learned_from(learned):
     """With max_lag below the lag nothing would ever be learned, which is refused and not found out at the end."""
     with pytest.raises(Refused, match="max_lag=10 would leave out every unroll"):
-        learned(tmp_path / "run", "memory_cue", **(LAG_20 | {"algorithm.max_lag": 10}))
+        learned("memory_cue", **(LAG_20 | {"algorithm.max_lag": 10}))
 
 
 @pytest.mark.parametrize(
     ("seed", "corrects"),
     [(1, True), *(pytest.param(*case, marks=pytest.mark.prove) for case in [(2, True), (3, True), (1, False)])],
 )
-def test_cartpole_is_solved_at_a_lag_of_20(tmp_path, seed, corrects):
+def test_cartpole_is_solved_at_a_lag_of_20(learned, seed, corrects):
     changes = LAG_20 | FEWER | {"algorithm.vtrace": corrects}
-    returns, rows = learned(tmp_path / "run", "cartpole", seed=seed, **changes)
+    returns, rows = learned("cartpole", seed=seed, **changes)
     print(f"\nCartPole, lag 20, seed {seed}, vtrace {corrects}: {_told(returns)}")
     assert lags(rows) == (20.0, 0.0)
     if corrects:
@@ -81,8 +83,8 @@ def test_cartpole_is_solved_at_a_lag_of_20(tmp_path, seed, corrects):
 
 @pytest.mark.prove
 @pytest.mark.parametrize("corrects", [True, False], ids=["vtrace", "uncorrected"])
-def test_pendulum_is_swung_up_at_a_lag_of_20(tmp_path, corrects):
-    returns, rows = learned(tmp_path / "run", "pendulum", **LAG_20, **SWINGING, **{"algorithm.vtrace": corrects})
+def test_pendulum_is_swung_up_at_a_lag_of_20(learned, corrects):
+    returns, rows = learned("pendulum", **LAG_20, **SWINGING, **{"algorithm.vtrace": corrects})
     print(f"\nPendulum, lag 20, vtrace {corrects}: {_told(returns)}")
     assert lags(rows) == (20.0, 0.0)
     if corrects:
