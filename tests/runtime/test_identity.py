@@ -26,7 +26,7 @@ CASES = {
         "runtime.threads.learner": 2,
     },
     "dict": {"env.id": "probe/dict"},
-    "normalised": {"env.id": "Pendulum-v1", "model.normalise_observations": True},
+    "normalised": {"env.id": "Pendulum-v1", "model.normalise_observations": True, "algorithm.normalise_rewards": True},
     "memory": {"env.id": "probe/memory-cue", "model.memory": "gru", "model.memory_size": 16, "env.group_size": 3,
                "algorithm.minibatch": 48, "train.steps": 768},
     "frozen-lake": {"env.id": "FrozenLake-v1", "train.steps": 1024},

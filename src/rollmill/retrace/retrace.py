@@ -20,7 +20,7 @@ from rollmill.retrace.script import read_script
 from rollmill.run_folder import RunFolder
 from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.serial import SerialRuntime
-from rollmill.settings import ExperimentConfig, load_config
+from rollmill.settings import ExperimentConfig, load_run_config
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Retrace:
         self.until = until or len(self.script.updates)  # the last update to be made; 0: the first ended the run
         self.witness: Witness | None = None  # with one an environment that hangs is not interrupted
         self._folder = RunFolder(run)
-        config = load_config(run / "config.yaml").config
+        config = load_run_config(run).config
         refuse_edited_config(run, config)
         self.config = _serial(config)
         self.runtime: SerialRuntime  # these two from the first step on

@@ -70,7 +70,13 @@ class Blueprint:
     def network(self, device: str) -> Network:
         """The network with its initial weights: the same in every process, for they come from the seed."""
         seed = integer_seed(self.seed, "weights")
-        return self.recipe.network(self.observation_space, self.action_space, self.model, seed=seed).to(device)
+        return self.recipe.network(
+            self.observation_space,
+            self.action_space,
+            self.model,
+            seed=seed,
+            with_reward_statistics=self.algorithm.with_reward_statistics,
+        ).to(device)
 
     def policy(self, device: str) -> Policy:
         """A policy copy for one group."""
@@ -78,7 +84,8 @@ class Blueprint:
 
     def episodes(self, number: int) -> Episodes:
         """Group number `number`, ready to play."""
-        return Episodes(make_group(self.env), self.env, self.assembler, self.seed, number)
+        scale = spaces.action_scale(self.action_space) if self.model.rescale_actions else None
+        return Episodes(make_group(self.env), self.env, self.assembler, self.seed, number, scale)
 
     def build_actor(self, number: int, name: str, ports: Ports) -> Actor:
         """The fused actor of one group."""
