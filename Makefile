@@ -11,7 +11,7 @@ setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,doom,native,unity,video,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,doom,mujoco,native,unity,video,dev]"
 	touch $@
 
 train: setup  ## the main job: train PPO on CartPole and show the result

@@ -16,7 +16,7 @@ from benchmarks.calibration import calibrate
 from benchmarks.machine import ROOT
 from benchmarks.workloads import Peer, Workload
 
-START_UP = 600.0  # seconds that a run may take beyond its measurement, or to solve its task
+START_UP = 3600.0  # seconds that a run may take beyond its measurement, or for its task
 CONTROLLED = ("OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "MALLOC_", "PYTHONPATH", "PYTHONWARNINGS")
 
 Run = dict[str, Any]

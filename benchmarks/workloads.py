@@ -22,6 +22,7 @@ class Workload:
     unit: str
     higher_is_better: bool
     goals: dict[str, float | None]  # by peer that takes part: how many times faster ours must be
+    return_goal: float | None = None  # part of the peer's return that ours must reach, where both train equally long
 
     @property
     def module(self) -> str:
@@ -86,6 +87,19 @@ WORKLOADS = {
             unit="steps/s",
             higher_is_better=True,
             goals={"sample-factory": 1.8},
+        ),
+        *(
+            Workload(
+                name=name,
+                title=f"PPO on {env}, 200 000 steps: seconds and return at the end; each side with its own settings "
+                "(Stable-Baselines3: RL-Zoo's), one thread",
+                metric="seconds",
+                unit="s",
+                higher_is_better=False,
+                goals={"sb3": 1.67},
+                return_goal=0.95,
+            )
+            for name, env in (("hopper", "Hopper-v5"), ("halfcheetah", "HalfCheetah-v5"))
         ),
         Workload(
             name="doom-basic-async",

@@ -266,7 +266,7 @@ def test_the_rate_follows_how_far_the_update_moved_the_policy():
         update = make_update(network, learning_rate=first, adaptive_kl=1e-6)
         seen = update(batch, context()).metrics
         assert seen["learning_rate"] == first
-        assert update.state() == {"learning_rate": pytest.approx(wanted)}
+        assert update.state()["learning_rate"] == pytest.approx(wanted)
         with torch.no_grad():
             old, new = (
                 n.distribution.log_prob(n(batch["obs"][:-1], {}, None).params, batch["action"])

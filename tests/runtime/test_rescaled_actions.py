@@ -129,5 +129,5 @@ def test_an_edited_setting_is_still_refused(tmp_path):
 
 def test_discrete_actions_have_nothing_to_rescale(tmp_path):
     values = {**RUN, "env": {"id": "CartPole-v1", "group_size": 4}, "model": {"rescale_actions": False}}
-    with pytest.raises(Refused, match="model.rescale_actions=false is not read: the actions are discrete"):
+    with pytest.raises(Refused, match=r"model.rescale_actions=false is not read: the actions are discrete"):
         rollmill.train(values, run=tmp_path / "run")
