@@ -148,7 +148,7 @@ class Session:
             self._remember(reopened.found.content)
         title = f"{config.algorithm.name} on {config.env.id}"
         allocator = "allocator: " + ("keeps large blocks" if self._keeps_blocks else "as it is (no mallopt here)")
-        plan = (*self._runtime.plan(), allocator, f"resume: {self._grade}")
+        plan = (*self._runtime.plan(), *self._blueprint.action_plan, allocator, f"resume: {self._grade}")
         random = self._baseline
         yield RunStarted(self._learner.progress(), title, plan, random.mean, len(random.returns), random.std)
         for complaint in reopened.found.complaints if reopened else ():
