@@ -69,8 +69,7 @@ def require(mode: Mode) -> None:
 
 
 def restart() -> NoReturn:
-    """Execute this process's command again with the switches."""
-    sys.stdout.flush()
+    """Execute this process's command again with the switches; its number, arguments and exit code stay."""
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | SWITCHES)
 
 
