@@ -17,7 +17,10 @@ from benchmarks.machine import ROOT
 from benchmarks.workloads import Peer, Workload
 
 START_UP = 3600.0  # seconds that a run may take beyond its measurement, or for its task
-CONTROLLED = ("OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "MALLOC_", "PYTHONPATH", "PYTHONWARNINGS")
+CONTROLLED = (
+    *("OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "MALLOC_", "PYTHONPATH", "PYTHONWARNINGS"),
+    *("ATEN_", "ONEDNN_", "NPY_", "NUMBA_", "ROLLMILL_"),
+)
 
 Run = dict[str, Any]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rollmill.numerics import SWITCHES
+
 # The values that rollmill gives to mallopt at process start, in the form in which any program can take them.
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -110,6 +112,21 @@ WORKLOADS = {
             higher_is_better=True,
             goals={"sample-factory": 1.8},
         ),
+        *(
+            Workload(
+                name=f"{name}-portable",
+                title=f"{title} with runtime.numerics=native (ours) and portable (theirs): what portable costs",
+                metric="steps_per_second",
+                unit="steps/s",
+                higher_is_better=True,
+                goals={"rollmill-portable": None},
+            )
+            for name, title in (
+                ("cartpole", "PPO on CartPole"),
+                ("pong", "PPO on Pong"),
+                ("memory-cue", "PPO with GRU"),
+            )
+        ),
         Workload(
             name="doom-hgs-async",
             title="APPO on ViZDoom health gathering supreme: as doom-basic-async",
@@ -129,6 +146,12 @@ PEERS = {
         Peer("cleanrl", "CleanRL (with EnvPool on Pong)", "cleanrl"),
         Peer(
             "sample-factory", "Sample Factory, asynchronous, with our allocator settings", "sample_factory", ALLOCATOR
+        ),
+        Peer(
+            "rollmill-portable",
+            "our own with portable numerics",
+            environment=SWITCHES,
+            workloads={name: name for name in WORKLOADS if name.endswith("-portable")},
         ),
         Peer("rollmill-sync", "our own synchronous PPO", workloads={"cartpole-async": "cartpole"}),
     )

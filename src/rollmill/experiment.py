@@ -15,6 +15,7 @@ from rollmill.envs.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
 from rollmill.interruption import Interruption
 from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
+from rollmill.numerics import facts, require
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.events import Event, Opened, Progress
 from rollmill.observe.guests import make_guests
@@ -89,6 +90,7 @@ class Experiment:
         start_from: str | Path | None = None,  # a run, checkpoint or file whose weights to begin with
     ) -> None:
         self.config = config.config if isinstance(config, Loaded) else config
+        require(self.config.runtime.numerics)
         self._run_path = None if run is None else Path(run)
         self._overwrite = overwrite
         self._observers, self._hooks = observers, tuple(hooks)
@@ -139,7 +141,7 @@ class Experiment:
             if self._reopened is not None:
                 self._reopened = self._reopened.renewed()  # nobody else writes from here on
                 self._make_room(self._reopened)
-            self.folder.describe(self.config)
+            self.folder.describe(self.config, numerics=facts(self.config.runtime.numerics))
             if self.config.runtime.kind == "serial":
                 runtime: SerialRuntime | ProcessRuntime = SerialRuntime(graph, self.config.runtime)
             else:

@@ -12,6 +12,7 @@ from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.errors import Refused, Stalled
 from rollmill.learners.flight_records import NAME
 from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.numerics import require
 from rollmill.observe.events import Updated
 from rollmill.pulse import watchdog
 from rollmill.resuming import refuse_edited_config
@@ -51,6 +52,7 @@ class Retrace:
         self._folder = RunFolder(run)
         config = load_run_config(run).config
         refuse_edited_config(run, config)
+        require(config.runtime.numerics)
         self.config = _serial(config)
         self.runtime: SerialRuntime  # these two from the first step on
         self.ledger: ScriptedLedger
