@@ -127,6 +127,16 @@ def test_an_edited_setting_is_still_refused(tmp_path):
         rollmill.resume(path, **{"train.steps": 128})
 
 
+@pytest.mark.parametrize("is_checkpoint", [False, True])
+def test_weights_of_a_run_with_other_actions_are_refused(tmp_path, is_checkpoint):
+    run = rollmill.train(RUN, run=tmp_path / "old", **{"model.rescale_actions": False})
+    source = run.path / "checkpoints" / "latest" if is_checkpoint else run.path
+    with pytest.raises(Refused, match=r"was trained with model.rescale_actions=false; set it to the same"):
+        rollmill.train(RUN, run=tmp_path / "new", start_from=source)
+    same = rollmill.train(RUN, run=tmp_path / "new", start_from=source, **{"model.rescale_actions": False})
+    assert same.status == "done"
+
+
 def test_discrete_actions_have_nothing_to_rescale(tmp_path):
     values = {**RUN, "env": {"id": "CartPole-v1", "group_size": 4}, "model": {"rescale_actions": False}}
     with pytest.raises(Refused, match=r"model.rescale_actions=false is not read: the actions are discrete"):
