@@ -9,7 +9,7 @@ import pytest
 from rollmill.experiment import Experiment, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False}
+QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False, "observe.final_seconds": 120}
 PROBE = {
     "env": {"id": "probe/identity", "group_size": 16},
     "model": {"hidden": [32]},

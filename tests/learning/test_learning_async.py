@@ -16,7 +16,7 @@ from rollmill.errors import Refused
 from rollmill.experiment import Experiment, load_config
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "appo"
-QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False}
+QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False, "observe.final_seconds": 120}
 LAG_20 = {
     "runtime.kind": "serial",
     "runtime.workers": 1,
