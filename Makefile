@@ -5,13 +5,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN ?= runs/cartpole-$(shell date +%Y%m%d-%H%M%S)
 
-.PHONY: setup browser train test check prove bench format lint type clean
+.PHONY: setup browser train test check cpus prove bench format lint type clean
 
 setup: .venv/ready
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,doom,native,unity,video,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[atari,doom,mujoco,native,unity,video,dev]"
 	touch $@
 
 train: setup  ## the main job: train PPO on CartPole and show the result
@@ -27,6 +27,9 @@ test: setup browser  ## every test that takes minutes at most
 
 check: setup lint type  ## format, lint, types, fast tests: at most four minutes
 	$(BIN)/pytest -n 2 -m "not prove and not slow"
+
+cpus: setup  ## the tests that numerics can touch and a table of hashes, for every instruction set of this CPU
+	$(BIN)/python benchmarks/cpus.py
 
 prove: setup  ## the long proofs; what they print is committed under docs/
 	$(BIN)/pytest -m prove -s -q --durations=0 -p no:cacheprovider | tee docs/prove.txt

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 WARM_UP = 2  # updates before the clock starts, so that imports, allocation and caches are not measured
 SETTLING = 5.0  # seconds between the first update and the clock where actors and learner run side by side
 EPISODES = 100  # the window of a solved task
+MUJOCO_STEPS = 200_000
+TAIL = 0.1  # the part of a training of fixed length whose episodes count as its result
 SOLVED_RETURN = 475.0  # mean over the window, CartPole-v1's own threshold
 
 
@@ -64,6 +66,24 @@ class Throughput:
             raise SystemExit(f"only {self.updates} updates: nothing to measure after those for warming up")
         (start, first), (end, last) = self.start, self.end
         return {"steps_per_second": (last - first) / (end - start), "env_steps": last}
+
+
+class FixedLength:
+    """Seconds that a training of `steps` takes, and the mean return of the episodes that end in its last tenth."""
+
+    def __init__(self, steps: int) -> None:
+        self.start, self.steps = time.perf_counter(), steps
+        self.returns: list[float] = []
+
+    def ended(self, env_steps: int, returns: Iterable[float]) -> None:
+        """Notes episodes that ended when `env_steps` had been made."""
+        if env_steps > (1 - TAIL) * self.steps:
+            self.returns.extend(map(float, returns))
+
+    def result(self) -> dict[str, float | int | None]:
+        seconds = time.perf_counter() - self.start
+        mean = sum(self.returns) / len(self.returns) if self.returns else None
+        return {"seconds": seconds, "return_at_end": mean, "episodes_at_end": len(self.returns)}
 
 
 class SolveClock:

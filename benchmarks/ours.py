@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.driver import SETTLING, SolveClock, Throughput, argument_parser, emit
+from benchmarks.driver import MUJOCO_STEPS, SETTLING, FixedLength, SolveClock, Throughput, argument_parser, emit
 from rollmill.config_file import Loaded
 from rollmill.experiment import Experiment, ExperimentConfig, load_config
 from rollmill.observe.events import EpisodesEnded, RunStarted, Updated
@@ -46,9 +46,14 @@ SETTINGS: dict[str, tuple[str, list[str]]] = {
     "cartpole": ("configs/ppo/cartpole.yaml", CARTPOLE),
     "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
     "pong": ("configs/ppo/pong.yaml", [*PONG, "algorithm.epochs=4", "runtime.threads.learner=2"]),
+    "cartpole-portable": ("configs/ppo/cartpole.yaml", CARTPOLE),
+    "pong-portable": ("configs/ppo/pong.yaml", [*PONG, "algorithm.epochs=4", "runtime.threads.learner=2"]),
+    "memory-cue-portable": ("configs/ppo/memory_cue.yaml", [*QUIET, "train.steps=1000000000"]),
     "cartpole-async": ("configs/appo/cartpole.yaml", [*CARTPOLE, "algorithm.unrolls=1", "runtime.workers=1"]),
     "pong-async": ("configs/appo/pong.yaml", [*PONG, *NORMALISED, "algorithm.epochs=1", "algorithm.unrolls=1"]),
     "doom-basic-async": ("configs/appo/doom_basic.yaml", DOOM),
+    "hopper": ("configs/mujoco/hopper.yaml", [*QUIET, f"train.steps={MUJOCO_STEPS}"]),
+    "halfcheetah": ("configs/mujoco/halfcheetah.yaml", [*QUIET, f"train.steps={MUJOCO_STEPS}"]),
     "doom-hgs-async": ("configs/appo/health_gathering_supreme.yaml", DOOM),
 }
 
@@ -86,6 +91,20 @@ def measure_solving(experiment: Experiment) -> dict[str, float | int | None]:
     return {"seconds_to_solve": clock.seconds, "env_steps": env_steps}
 
 
+def measure_learning(experiment: Experiment) -> dict[str, float | int | None]:
+    """Seconds and final return of a training of fixed length."""
+    clock = FixedLength(experiment.config.train.steps)
+    result: dict[str, float | int | None] = {}
+    for event in experiment.run():
+        if isinstance(event, RunStarted):
+            clock = FixedLength(experiment.config.train.steps)  # training begins, as in `measure_solving`
+        elif isinstance(event, EpisodesEnded):
+            clock.ended(event.progress.env_steps, event.returns)
+        elif isinstance(event, Updated) and event.progress.env_steps >= clock.steps:
+            result = {**clock.result(), "env_steps": event.progress.env_steps}
+    return result
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argument_parser()
     parser.add_argument("workload", choices=SETTINGS)
@@ -100,6 +119,8 @@ def main() -> None:
         experiment = Experiment(config, run=Path(folder) / "run")
         if arguments.workload == "cartpole-solve":
             result = measure_solving(experiment)
+        elif arguments.workload in ("hopper", "halfcheetah"):
+            result = measure_learning(experiment)
         else:
             settling = SETTLING if arguments.workload.endswith("-async") else 0.0
             result = measure_throughput(experiment, arguments.seconds, settling)

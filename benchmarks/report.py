@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -56,6 +57,41 @@ def summarise(workload: Workload, pairs: Sequence[dict[str, Any]]) -> list[dict[
     return summary
 
 
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Mean of the middle half, the values at its edges counted in part."""
+    ordered, cut = sorted(values), len(values) / 4
+    weights = [max(0.0, min(i + 1, len(ordered) - cut) - max(i, cut)) for i in range(len(ordered))]
+    return sum(w * v for w, v in zip(weights, ordered, strict=True)) / sum(weights)
+
+
+def with_interval(values: Sequence[float]) -> dict[str, float]:
+    """Interquartile mean over seeds, and its 95 % interval by resampling the seeds."""
+    draw = random.Random(0)
+    means = sorted(interquartile_mean(draw.choices(values, k=len(values))) for _ in range(2000))
+    return {"iqm": interquartile_mean(values), "low": means[50], "high": means[-51]}
+
+
+def returns_lines(record: Record) -> list[str]:
+    """What both sides had learned at the end, where a workload measures that."""
+    goal, lines = WORKLOADS[record["workload"]].return_goal, []
+    for peer in dict.fromkeys(pair["peer"] for pair in record["pairs"]) if goal else ():
+        own = [pair for pair in record["pairs"] if pair["peer"] == peer]
+        sides = [[pair[side]["return_at_end"] for pair in own] for side in ("ours", "theirs")]
+        if any(value is None for values in sides for value in values):
+            continue
+        ours, theirs = map(with_interval, sides)
+        told = [f"{side['iqm']:.0f} [{side['low']:.0f}, {side['high']:.0f}]" for side in (ours, theirs)]
+        lines.append(
+            f"- {record['workload']}: interquartile mean of the return over {len(own)} seeds [95 % interval]: "
+            f"ours {told[0]}, {PEERS[peer].title} {told[1]}: {ours['iqm'] / theirs['iqm']:.2f} × (goal ≥ {goal} ×); "
+            + "; ".join(
+                f"{name} {', '.join(f'{value:.0f}' for value in values)}"
+                for name, values in zip(("ours", "theirs"), sides, strict=True)
+            )
+        )
+    return lines
+
+
 def rows(record: Record) -> list[tuple[str, ...]]:
     """The table's cells, below `HEADER`."""
     return [
@@ -91,7 +127,16 @@ def save(record: Record, text: str, folder: Path) -> None:
 
 def markdown(record: Record) -> str:
     """A results file for reading."""
-    lines = [f"# {record['workload']}", "", record["title"], "", *table(HEADER, rows(record)), "", *facts(record)]
+    lines = [
+        f"# {record['workload']}",
+        "",
+        record["title"],
+        "",
+        *table(HEADER, rows(record)),
+        "",
+        *returns_lines(record),
+        *facts(record),
+    ]
     header = ("round", "peer", "seed", "ours", "theirs", "calibration ms", "others, cores")
     body = [
         (
@@ -126,7 +171,8 @@ def write_readme(
     before, _, rest = README.read_text().partition(begin)
     _, _, after = rest.partition(end)
     body = table(header, [row for record in records for row in cells(record)])
-    origins = [
+    origins = [line for record in records if record["workload"] in WORKLOADS for line in returns_lines(record)]
+    origins += [
         f"- {_origin(record)}: [every run, machine and versions](results/{record['workload']}.md)" for record in records
     ]
     README.write_text("\n".join([before + begin, "", *body, "", *origins, "", end]) + after)

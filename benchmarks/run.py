@@ -46,6 +46,7 @@ def main() -> None:
         record = measure(WORKLOADS[name], pythons, skipped, arguments)
         report.save(record, report.markdown(record), report.RESULTS / "quick" if arguments.quick else report.RESULTS)
         show(report.HEADER, report.rows(record))
+        print("\n".join(report.returns_lines(record)), flush=True)
     if not arguments.quick:
         report.refresh_readme()
 

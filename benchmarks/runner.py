@@ -16,8 +16,11 @@ from benchmarks.calibration import calibrate
 from benchmarks.machine import ROOT
 from benchmarks.workloads import Peer, Workload
 
-START_UP = 600.0  # seconds that a run may take beyond its measurement, or to solve its task
-CONTROLLED = ("OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "MALLOC_", "PYTHONPATH", "PYTHONWARNINGS")
+START_UP = 3600.0  # seconds that a run may take beyond its measurement, or for its task
+CONTROLLED = (
+    *("OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "MALLOC_", "PYTHONPATH", "PYTHONWARNINGS"),
+    *("ATEN_", "ONEDNN_", "NPY_", "NUMBA_", "ROLLMILL_"),
+)
 
 Run = dict[str, Any]
 

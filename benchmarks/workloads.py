@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rollmill.numerics import SWITCHES
+
 # The values that rollmill gives to mallopt at process start, in the form in which any program can take them.
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
@@ -22,6 +24,7 @@ class Workload:
     unit: str
     higher_is_better: bool
     goals: dict[str, float | None]  # by peer that takes part: how many times faster ours must be
+    return_goal: float | None = None  # part of the peer's return that ours must reach, where both train equally long
 
     @property
     def module(self) -> str:
@@ -87,6 +90,19 @@ WORKLOADS = {
             higher_is_better=True,
             goals={"sample-factory": 1.8},
         ),
+        *(
+            Workload(
+                name=name,
+                title=f"PPO on {env}, 200 000 steps: seconds and return at the end; each side with its own settings "
+                "(Stable-Baselines3: RL-Zoo's), one thread",
+                metric="seconds",
+                unit="s",
+                higher_is_better=False,
+                goals={"sb3": 1.67},
+                return_goal=0.95,
+            )
+            for name, env in (("hopper", "Hopper-v5"), ("halfcheetah", "HalfCheetah-v5"))
+        ),
         Workload(
             name="doom-basic-async",
             title="APPO on ViZDoom basic: 32 envs × 32 steps, 1 epoch, minibatch 1024, 128×72×3, "
@@ -95,6 +111,21 @@ WORKLOADS = {
             unit="steps/s",
             higher_is_better=True,
             goals={"sample-factory": 1.8},
+        ),
+        *(
+            Workload(
+                name=f"{name}-portable",
+                title=f"{title} with runtime.numerics=native (ours) and portable (theirs): what portable costs",
+                metric="steps_per_second",
+                unit="steps/s",
+                higher_is_better=True,
+                goals={"rollmill-portable": None},
+            )
+            for name, title in (
+                ("cartpole", "PPO on CartPole"),
+                ("pong", "PPO on Pong"),
+                ("memory-cue", "PPO with GRU"),
+            )
         ),
         Workload(
             name="doom-hgs-async",
@@ -115,6 +146,12 @@ PEERS = {
         Peer("cleanrl", "CleanRL (with EnvPool on Pong)", "cleanrl"),
         Peer(
             "sample-factory", "Sample Factory, asynchronous, with our allocator settings", "sample_factory", ALLOCATOR
+        ),
+        Peer(
+            "rollmill-portable",
+            "our own with portable numerics",
+            environment=SWITCHES,
+            workloads={name: name for name in WORKLOADS if name.endswith("-portable")},
         ),
         Peer("rollmill-sync", "our own synchronous PPO", workloads={"cartpole-async": "cartpole"}),
     )

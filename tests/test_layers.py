@@ -26,6 +26,7 @@ LAYERS = [
         "children",
         "sampling",
         "native",
+        "numerics",
         "student",
     },
     {"models"},

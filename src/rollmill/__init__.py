@@ -7,6 +7,7 @@ rollmill.load(run) -> policy: policy(obs) -> action, policy.reset()
 rollmill.make_env("oscillator/bvp") -> gymnasium.Env, for other people's tools
 rollmill.Experiment(rollmill.load_config(…)).run() -> events
 rollmill.Hooks: the base of observers of your own
+rollmill.portable(): before every other import, for `runtime.numerics: portable`
 """
 
 from __future__ import annotations
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
     from rollmill.envs.single import make_env
     from rollmill.evaluation.evaluate import evaluate
     from rollmill.experiment import Experiment, Run, load, load_config, resume, train
+    from rollmill.numerics import portable
     from rollmill.observe.hooks import Hooks
 
-__all__ = ["Experiment", "Hooks", "Run", "evaluate", "load", "load_config", "make_env", "resume", "train"]
+__all__ = ["Experiment", "Hooks", "Run", "evaluate", "load", "load_config", "make_env", "portable", "resume", "train"]
 
 _ELSEWHERE = {
     "Hooks": "rollmill.observe.hooks",
     "evaluate": "rollmill.evaluation.evaluate",
     "make_env": "rollmill.envs.single",
+    "portable": "rollmill.numerics",
 }
 
 

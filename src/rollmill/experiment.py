@@ -10,11 +10,14 @@ from typing import Any
 
 from rollmill.algorithms.registry import RECIPES, find_recipe
 from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.config import shown
 from rollmill.config_file import Loaded
 from rollmill.envs.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
 from rollmill.interruption import Interruption
+from rollmill.learners.checkpoint_files import MANIFEST
 from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
+from rollmill.numerics import facts, require
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.events import Event, Opened, Progress
 from rollmill.observe.guests import make_guests
@@ -32,7 +35,8 @@ from rollmill.runtime.config import ThreadsConfig
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.session import Session
-from rollmill.settings import ExperimentConfig, load_config
+from rollmill.settings import ExperimentConfig, load_config, load_run_config
+from rollmill.spaces import action_scale
 from rollmill.types import Array
 
 __all__ = [
@@ -89,6 +93,7 @@ class Experiment:
         start_from: str | Path | None = None,  # a run, checkpoint or file whose weights to begin with
     ) -> None:
         self.config = config.config if isinstance(config, Loaded) else config
+        require(self.config.runtime.numerics)
         self._run_path = None if run is None else Path(run)
         self._overwrite = overwrite
         self._observers, self._hooks = observers, tuple(hooks)
@@ -139,7 +144,7 @@ class Experiment:
             if self._reopened is not None:
                 self._reopened = self._reopened.renewed()  # nobody else writes from here on
                 self._make_room(self._reopened)
-            self.folder.describe(self.config)
+            self.folder.describe(self.config, numerics=facts(self.config.runtime.numerics))
             if self.config.runtime.kind == "serial":
                 runtime: SerialRuntime | ProcessRuntime = SerialRuntime(graph, self.config.runtime)
             else:
@@ -216,6 +221,7 @@ class Experiment:
 
     def _fitting_weights(self, path: Path, blueprint: Blueprint) -> dict[str, Array]:
         """The weights to begin with, tried on a network before anything is made."""
+        _refuse_another_scale(path, blueprint)
         network = blueprint.network("cpu")
         weights = in_units_of_rewards(weights_at(path), weights_of(network))
         try:
@@ -223,6 +229,16 @@ class Experiment:
         except Refused as refusal:
             raise Refused(f"--from {path}: {refusal}") from None
         return weights
+
+
+def _refuse_another_scale(path: Path, blueprint: Blueprint) -> None:
+    """Refuse the weights of a run whose actions meant something else; a single file doesn't tell."""
+    run = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
+    if action_scale(blueprint.action_space) is None or not (run / MARK).is_file():
+        return
+    then, now = load_run_config(run).config.model.rescale_actions, blueprint.model.rescale_actions
+    if then != now:
+        raise Refused(f"--from {path} was trained with model.rescale_actions={shown(then)}; set it to the same")
 
 
 def train(

@@ -23,7 +23,8 @@ def compiled(function: F, is_fused: bool = False) -> F:
     """The function as machine code, compiled or loaded when it is first called; `py_func` is still the plain one.
 
     Where numba is missing it stays as it is, so that its module can be imported. The order of operations is that of the
-    source, on every machine, unless `is_fused` lets a product and a sum be rounded once where a machine can do that.
+    source, on every machine, unless `is_fused` lets a product and a sum be rounded once where a machine can do that;
+    portable numerics pin the machine, and numba keeps the code of each target apart.
     """
     try:
         import numba

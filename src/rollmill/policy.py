@@ -20,7 +20,7 @@ from rollmill.models.weights import load_weights
 from rollmill.nested import Nested
 from rollmill.resuming import weights_at
 from rollmill.run_folder import MARK
-from rollmill.settings import load_config
+from rollmill.settings import load_run_config
 from rollmill.types import Array
 
 
@@ -65,7 +65,9 @@ class LoadedPolicy:
         assert self._policy is not None
         decision = self._policy.act(arrays, self._state, self._is_first, None)
         self._state, self._is_first = decision.state, np.zeros(self._size, np.bool_)
-        action: Array = spaces.to_environment(self.action_space, decision.action)
+        scale = self._policy.network.scale
+        chosen = decision.action if scale is None else scale(decision.action)
+        action: Array = spaces.to_environment(self.action_space, chosen)
         return action[0] if is_single else action
 
     def _resize(self, size: int) -> None:
@@ -80,10 +82,16 @@ def load(run: str | Path) -> LoadedPolicy:
     folder = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
     if not (folder / MARK).is_file():
         raise Refused(f"{path} is no run folder (it has no {MARK}); give the folder that `rollmill train` printed")
-    config = load_config(folder / "config.yaml").config
+    config = load_run_config(folder).config
     found = check_group(config.env)
     recipe = find_recipe(config.algorithm.name)
-    network = recipe.network(found.observation_space, found.action_space, config.model, seed=0)
+    network = recipe.network(
+        found.observation_space,
+        found.action_space,
+        config.model,
+        seed=0,
+        with_reward_statistics=config.algorithm.with_reward_statistics,
+    )
     try:
         load_weights(network, weights_at(path))
     except Refused as refusal:

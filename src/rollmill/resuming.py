@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.config import shown
-from rollmill.config_file import flattened
+from rollmill.config_file import Loaded, flattened
 from rollmill.errors import Refused
 from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints, Found
 from rollmill.learners.checkpoint_files import MANIFEST
 from rollmill.run_folder import MARK, RunFolder
-from rollmill.settings import ExperimentConfig, load_config
+from rollmill.settings import ExperimentConfig, load_run_config
 from rollmill.types import Array
 
 MAY_CHANGE = ("train.steps", "runtime.", "observe.")  # the rest would make it another run
@@ -46,7 +46,8 @@ def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened
                 f"{key} can't be changed when a run is resumed, only train.steps, runtime.* and observe.*; "
                 f"for another run with these weights: rollmill train CONFIG --from {path}"
             )
-    config = load_config(path / "config.yaml", overrides).config
+    loaded = load_run_config(path, overrides)
+    config = loaded.config
     checkpoints = Checkpoints(path / "checkpoints", config.checkpoint)
     found = checkpoints.newest()
     if found is None:
@@ -54,7 +55,7 @@ def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened
         why = f"no good checkpoint ({damaged})" if damaged else "no checkpoint"
         raise Refused(f"{path} has {why}, so it can't be resumed; start it anew with --overwrite")
     _refuse_complete(path, config, found)
-    _refuse_another_config(path, config, found)
+    _refuse_another_config(path, loaded, found)
     return Reopened(path, config, checkpoints, found)
 
 
@@ -89,11 +90,15 @@ def _refuse_complete(path: Path, config: ExperimentConfig, found: Found) -> None
         )
 
 
-def _refuse_another_config(path: Path, config: ExperimentConfig, found: Found) -> None:
-    """A config that was edited, or a checkpoint that was copied here: going on would be neither run."""
-    before, now = found.content.state.get("run", {}).get("config"), identity(config)
+def _refuse_another_config(path: Path, loaded: Loaded[ExperimentConfig], found: Found) -> None:
+    """Refuse a config that was edited, or a checkpoint that was copied here: the run would be neither of the two.
+
+    Settings that neither file names are those of a newer version.
+    """
+    before, now = found.content.state.get("run", {}).get("config"), identity(loaded.config)
     for key in sorted(now.keys() | before.keys()) if before is not None else ():
-        if before.get(key) != now.get(key):
+        is_newer = key not in before and loaded.origins.get(key) == "default"
+        if before.get(key) != now.get(key) and not is_newer:
             difference = _difference(path, key, now, before, found)
             raise Refused(f"{difference}; put it back, or begin another run with these weights (--from)")
 

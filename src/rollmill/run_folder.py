@@ -88,14 +88,14 @@ class RunFolder:
         """The newest weights."""
         return self.path / "weights.safetensors"
 
-    def describe(self, config: Config) -> None:
+    def describe(self, config: Config, **told: Any) -> None:
         """Keep what is needed to know and repeat this run: the resolved config, versions, commit, machine."""
         try:
-            self._describe(config)
+            self._describe(config, told)
         except OSError as error:
             raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
 
-    def _describe(self, config: Config) -> None:
+    def _describe(self, config: Config, told: Mapping[str, Any]) -> None:
         facts: dict[str, Any] = {
             "pid": os.getpid(),
             "host": platform.node(),
@@ -110,6 +110,7 @@ class RunFolder:
             "cores": os.cpu_count(),
             "versions": {name: _version(name) for name in PACKAGES},
             "git_commit": git_commit(),
+            **told,
         }
         write_atomically(self.path / MARK, json.dumps(facts, indent=2).encode())
 

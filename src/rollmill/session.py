@@ -20,6 +20,7 @@ from rollmill.learners.flight import FlightWriter
 from rollmill.learners.journal import borders_from
 from rollmill.learners.learner import Learner
 from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.numerics import REMEDY, difference, facts, plan_line
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.events import (
     Checkpointing,
@@ -66,6 +67,7 @@ class Session:
         self._config, self._folder, self._blueprint = config, folder, blueprint
         self._runtime, self._dispatcher, self._interruption = runtime, dispatcher, interruption
         self._grade, self._reopened, self._weights = grade, reopened, weights
+        self._numerics = facts(config.runtime.numerics)
         self._baseline = self._greedy = Scored((), 0.0)
         self._resumed: list[dict[str, int | None]] = []  # where earlier processes left off
         checkpoints = reopened.checkpoints if reopened else Checkpoints(folder.checkpoints, config.checkpoint)
@@ -76,6 +78,7 @@ class Session:
         self._flight: FlightWriter | None = None
         self._has_complained = False  # about its end
         self._seconds_before = 0.0  # of training, in earlier processes
+        self._rounds_differently = ""  # why this process makes other bits than the one before, if it does
         self.summary: dict[str, Any] = {}
 
     def events(self) -> Iterator[Event]:
@@ -112,8 +115,12 @@ class Session:
             self._flight = FlightWriter(self._folder.path / FLIGHT_LOG, config.observe.flight_hash_every)
             self._learner.flight = self._flight
             # what may change when a run is resumed, and changes what is learned
-            settings = {"target_steps": config.train.steps, "learner_threads": config.runtime.threads.learner}
-            self._flight.begin(self._learner.updates, actors=config.env.groups, **settings)
+            settings: dict[str, Any] = {
+                "target_steps": config.train.steps,
+                "learner_threads": config.runtime.threads.learner,
+            }
+            settings |= {"actors": config.env.groups, "numerics": self._numerics}
+            self._flight.begin(self._learner.updates, **settings)
 
     def _new_complaint(self, progress: Progress) -> Iterator[Event]:
         """What ended the flight log, once; the run goes on without it."""
@@ -148,9 +155,13 @@ class Session:
             self._remember(reopened.found.content)
         title = f"{config.algorithm.name} on {config.env.id}"
         allocator = "allocator: " + ("keeps large blocks" if self._keeps_blocks else "as it is (no mallopt here)")
-        plan = (*self._runtime.plan(), allocator, f"resume: {self._grade}")
+        numerics = plan_line(config.runtime.numerics)
+        plan = (*self._runtime.plan(), *self._blueprint.action_plan, allocator, numerics, f"resume: {self._grade}")
         random = self._baseline
         yield RunStarted(self._learner.progress(), title, plan, random.mean, len(random.returns), random.std)
+        if self._rounds_differently:
+            text = f"{self._rounds_differently}, so it continues with other bits; for equal ones {REMEDY}"
+            yield Said(self._learner.progress(), "run", text, "warning")
         for complaint in reopened.found.complaints if reopened else ():
             yield Said(self._learner.progress(), "checkpoint", f"{complaint}; an older one is used", "warning")
         if (crowded := crowded_threads(self._blueprint)) is not None:
@@ -311,6 +322,7 @@ class Session:
                 "seconds": progress.seconds,
                 "time": learner.time_shares,
             },
+            "numerics": self._numerics,
             "resume_grade": self._grade,
             "resumed": self._resumed,
             "checkpoints": self._saver.account(progress.seconds),
@@ -326,6 +338,7 @@ class Session:
             "baseline": self._baseline._asdict(),
             "resumed": self._resumed,
             "grade": self._grade,
+            "numerics": self._numerics,
             "replaced": self._replaced_workers(),
         }
 
@@ -341,6 +354,9 @@ class Session:
         self._saver.restore(kept["saving"])
         if self._grade.startswith(EXACT):  # what was lost once doesn't come back
             self._grade = kept["grade"]
+        self._rounds_differently = difference(kept["numerics"], self._numerics)
+        if self._rounds_differently and self._grade.startswith(EXACT):
+            self._grade = f"approximate: {self._rounds_differently}"
 
     def _replaced_workers(self) -> list[dict[str, Any]]:
         return self._replaced_before + [

@@ -53,6 +53,18 @@ def load_config(
     return _anchored(load(Path(source), overrides, ExperimentConfig), Path(source).parent)
 
 
+def load_run_config(run: Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Loaded[ExperimentConfig]:
+    """The config of a run folder, which names every setting that there was when the run began.
+
+    Settings that came later have their defaults; runs from before actions were rescaled keep clipping them.
+    """
+    loaded = load_config(run / "config.yaml", overrides)
+    if loaded.origins["model.rescale_actions"] != "default":
+        return loaded
+    model = loaded.config.model.model_copy(update={"rescale_actions": False})
+    return replace(loaded, config=loaded.config.model_copy(update={"model": model}))
+
+
 def _anchored(loaded: Loaded[ExperimentConfig], folder: Path) -> Loaded[ExperimentConfig]:
     """Make the user's own files absolute, so that the run's copy of the config still finds them from anywhere.
 

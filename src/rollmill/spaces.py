@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,6 +10,8 @@ import numpy as np
 from rollmill.errors import Refused
 from rollmill.nested import Nested
 from rollmill.types import Array, ArraySpec
+
+FARTHEST_BOUND = 1e9  # of an action; environments write larger ones where they mean none
 
 
 def observation_spec(space: gym.Space[Any], where: str = "observation") -> Nested:
@@ -62,6 +64,34 @@ def action_spec(space: gym.Space[Any]) -> ArraySpec:
     if isinstance(space, gym.spaces.Box):
         return ArraySpec(space.shape, "float32")
     raise Refused(f"action space {space}: must be Discrete, MultiDiscrete or Box; wrap the environment")
+
+
+class ActionScale(NamedTuple):
+    """Maps the numbers of a policy to the actions of a bounded Box: -1 is the lower bound, 1 the upper one."""
+
+    middle: Array
+    half: Array
+
+    def __call__(self, action: Array) -> Array:
+        """The action in the environment's units; `to_environment` clips it."""
+        scaled: Array = self.middle + self.half * action
+        return scaled
+
+
+def action_scale(space: gym.Space[Any]) -> ActionScale | None:
+    """The scale of a Box; None where the policy's numbers are the actions themselves: bounds of ±1, or none.
+
+    Components with a bound missing, or so far away that it only stands for infinity, keep their units.
+    """
+    if not isinstance(space, gym.spaces.Box):
+        return None
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    is_bounded = (np.abs(low) < FARTHEST_BOUND) & (np.abs(high) < FARTHEST_BOUND)
+    low, high = np.where(is_bounded, low, -1.0), np.where(is_bounded, high, 1.0)
+    middle, half = (low + high) / 2, (high - low) / 2
+    if (middle == 0).all() and (half == 1).all():
+        return None
+    return ActionScale(middle.astype(np.float32), half.astype(np.float32))
 
 
 def to_environment(space: gym.Space[Any], action: Array) -> Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,8 @@ def test_the_code_blocks_of_a_page_run(page, tmp_path, monkeypatch, capsys):
         assert language in KNOWN, f"{page.name}: a block in {language} is not run by this test"
         if name := NAMED.match(text):
             Path(name[1]).write_text(text)
+        elif language == "python" and "rollmill.portable()" in text:  # here the libraries are loaded already
+            subprocess.run([sys.executable, "-c", text], check=True)
         elif language == "python":
             exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
         elif language == "bash":
@@ -65,6 +69,9 @@ def run_line(line, main, page):
     if words[0] == "source":
         return
     assert words[0] == "rollmill", f"{page.name}: unknown command {words[0]}"
+    if "runtime.numerics=portable" in words:
+        subprocess.run([sys.executable, "-m", *words], check=True)
+        return
     assert main(words[1:]) == 0, f"{page.name}: {line}"
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import psutil
 import pytest
 
+from rollmill.algorithms.policy import StochasticPolicy
+
 ENVIRONMENT = """
 import os, time
 import gymnasium as gym
@@ -58,6 +60,16 @@ def wait_until(condition, seconds=10.0):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_policy_always_decides_for_a_whole_group(run, evaluate, tmp_path, monkeypatch):
+    """21 episodes are units of 4 (the run's group) and one of 1, in which three rows sit out."""
+    rows = []
+    act = StochasticPolicy.act
+    monkeypatch.setattr(StochasticPolicy, "act", lambda self, *call: (rows.append(len(call[2])), act(self, *call))[1])
+    code, _, err = evaluate(run, "--episodes", 21, "--no-baselines", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert set(rows) == {4}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from rollmill.assembly import draw_blueprint
 from rollmill.experiment import Experiment, load_config
 from rollmill.models.weights import weights_of
 
-QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False}
+QUIET = {"observe.console": "none", "observe.tensorboard": False, "observe.curve": False, "observe.final_seconds": 120}
 
 
 @pytest.fixture

@@ -104,6 +104,22 @@ def test_a_continuous_action_is_learned(learned, seed, perturbed):
     assert random < -4
 
 
+FAR = {"env.id": "probe/continuous", "env.args": {"low": [-3, 100], "high": [7, 900]}, "train.steps": 60_000}
+
+
+def test_bounds_far_from_one_are_reached(learned):
+    # errors count in halves of the range: who ignores what is shown loses 1/3 per step and component, 6.7 in 10 steps
+    _sampled, greedy, random = learned(PROBE, **FAR, **{"algorithm.entropy_coefficient": 0.0})
+    assert greedy > -0.6
+    assert random < -8
+
+
+def test_with_clipping_alone_they_are_not(learned):
+    # the second component begins at 0 ± 1 and is clipped to 100, so that no change of it changes the reward
+    changes = {"model.rescale_actions": False, "algorithm.entropy_coefficient": 0.0}
+    assert learned(PROBE, **FAR, **changes)[1] < -5
+
+
 @EVERYWHERE
 def test_cartpole_is_solved_by_ppo(learned, seed, perturbed):
     sampled, greedy, random = learned(CONFIGS / "ppo" / "cartpole.yaml", perturbed, seed=seed)

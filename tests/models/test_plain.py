@@ -70,17 +70,16 @@ def test_what_it_can_not_do_is_left_to_torch(model):
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7])
-def test_a_row_does_not_depend_on_the_padding(size):
-    """Through torch: groups of any size get the numbers that the same rows get in a larger group."""
+def test_torch_is_asked_for_exactly_the_rows_of_the_group(size):
     network = build_network(OBSERVATIONS, ACTIONS, ModelConfig(shared=True), seed=4)
-    rng = np.random.default_rng(1)
-    obs = rng.normal(size=(8, 5)).astype(np.float32)
-    noise = network.distribution.draw_noise(rng, (8,))
-    reset = np.zeros(8, bool)
-    large = StochasticPolicy(network, 8).act(obs, {}, reset, noise)
-    small = StochasticPolicy(network, size).act(obs[:size], {}, reset[:size], noise[:size])
-    for ours, theirs in zip(small[:3], large[:3], strict=True):
-        np.testing.assert_array_equal(ours, theirs[:size])
+    obs = np.random.default_rng(1).normal(size=(size, 5)).astype(np.float32)
+    asked = []
+    network.register_forward_pre_hook(lambda module, arguments: asked.append(arguments[0].shape))
+    decision = StochasticPolicy(network, size).act(obs, {}, np.zeros(size, bool), None)
+    assert asked == [(1, size, 5)]
+    with torch.inference_mode():
+        expected = network(torch.from_numpy(obs)[None], {}, torch.zeros(1, size, dtype=torch.bool))
+    np.testing.assert_array_equal(decision.value, expected.value[0])
 
 
 def test_many_actions_are_left_to_torch():

@@ -23,6 +23,10 @@ CASES = {
         "model": {"memory": "gru", "memory_size": 8},
     },
     "continuous": {"env": {"id": "Pendulum-v1", "groups": 2, "group_size": 2}, "algorithm": PPO},
+    "normalised-rewards": {
+        "env": {"id": "Pendulum-v1", "groups": 2, "group_size": 2, "time_limit": 40},
+        "algorithm": {**PPO, "normalise_rewards": True},
+    },
     "stacked": {"env": {"id": "CartPole-v1", "groups": 2, "group_size": 2, "frame_stack": 3}, "algorithm": PPO},
     "normalised": {
         "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},

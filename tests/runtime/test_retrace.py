@@ -127,6 +127,43 @@ def test_an_asynchronous_run_leads_to_the_same_parameters_again(asynchronous, re
     assert before == {path: path.read_bytes() for path in asynchronous.rglob("*") if path.is_file()}
 
 
+def made_elsewhere(entries):
+    begun = entries[0]
+    numerics = {**begun.facts["numerics"], "fingerprint": "of another machine"}
+    entries[0] = Note("begun", 0, {**begun.facts, "numerics": numerics})
+
+
+def test_a_run_made_where_numbers_round_differently_is_announced_with_the_remedy(copy, retrace, capsys):
+    tamper(copy, made_elsewhere)
+    code, record, err = retrace(copy, "--until", 2)
+    assert (code, err, record["cause"]) == (0, "", "")  # it was made here after all
+    (warning,) = record["warnings"]
+    assert "will likely diverge; run it on the kind of CPU that made it, or train with runtime.numerics=port" in warning
+    assert main(["retrace", str(copy), "--until", "2"]) == 0
+    assert warning in " ".join(capsys.readouterr().out.split())
+
+
+def test_when_it_then_diverges_the_verdict_says_why(copy, retrace):
+    def change(entries):
+        made_elsewhere(entries)
+        entries[place_of(entries, 3)] = replace(entries[place_of(entries, 3)], learned=1)
+
+    tamper(copy, change)
+    code, record, _ = retrace(copy)
+    assert (code, record["divergence"]["update"]) == (1, 3)
+    assert "rounds differently" not in record["divergence"]["why"]
+    assert record["cause"].startswith("it was made where numbers round differently; run it on the kind of CPU")
+
+
+def test_a_log_without_a_fingerprint_claims_nothing(copy, retrace):
+    def change(entries):
+        facts = {name: value for name, value in entries[0].facts.items() if name != "numerics"}
+        entries[0] = Note("begun", 0, facts)
+
+    tamper(copy, change)
+    assert retrace(copy, "--until", 1)[1]["warnings"] == []
+
+
 @pytest.mark.parametrize(
     ("case", "runtime"),
     [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.driver import SolveClock, Throughput
+from benchmarks.driver import MUJOCO_STEPS, FixedLength, SolveClock, Throughput
 from stable_baselines3.common.callbacks import BaseCallback
 
 
@@ -20,6 +20,19 @@ class ThroughputCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         return not self.is_over
+
+
+class LearningCallback(BaseCallback):
+    """Feeds the episodes that end to the clock of a training of fixed length."""
+
+    def _on_training_start(self) -> None:
+        self.clock = FixedLength(MUJOCO_STEPS)
+
+    def _on_step(self) -> bool:
+        if self.locals["dones"].any():
+            ended = [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
+            self.clock.ended(self.num_timesteps, ended)
+        return True
 
 
 class SolveCallback(BaseCallback):

@@ -14,6 +14,7 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
 from rollmill.seeding import episode_seed
+from rollmill.spaces import ActionScale
 from rollmill.types import QUARANTINE_AFTER, Array, AssemblerSpec, Border, Outcome, Standing
 
 UNRESTORED = "unrestored"  # topic of a notice: a running episode is lost
@@ -31,7 +32,13 @@ class Episodes:
     """
 
     def __init__(
-        self, group: EnvGroup, config: EnvConfig, assembler: AssemblerSpec, root_seed: int, number: int
+        self,
+        group: EnvGroup,
+        config: EnvConfig,
+        assembler: AssemblerSpec,
+        root_seed: int,
+        number: int,
+        action_scale: ActionScale | None = None,  # from the actions that are stored to the environment's
     ) -> None:
         size = group.size
         self.group = group
@@ -39,6 +46,7 @@ class Episodes:
         self.owner = f"group.{number}"  # who speaks in the notices
         self.notices: deque[Notice] = deque()
         self._scale, self._clip = config.reward_scale, config.reward_clip
+        self._action_scale = action_scale
         self._whole_episodes = assembler.kind == "episodes"
         self._steps = assembler.steps
         self._root_seed = root_seed
@@ -81,7 +89,7 @@ class Episodes:
         self._episode[:] = border.episode - 1
         self._reset(~quarantined)  # the seed of the episode that was running
         self._episode[:] = border.episode
-        restored = restore_rows(self.group, border, self._seeds, ~self._spoilt)
+        restored = restore_rows(self.group, border, self._seeds, ~self._spoilt, self._action_scale)
         self._return[:], self._length[:] = border.episode_return, border.episode_length
         lost = ~restored & ~self._spoilt
         if lost.any():
@@ -102,6 +110,8 @@ class Episodes:
     def step(self, action: Array) -> Outcome:
         """Step the environments that are in play and reset those whose episode ended."""
         active = self._active
+        if self._action_scale is not None:
+            action = self._action_scale(action)
         reward, terminated, truncated = self.group.step(action, active)
         if self.group.troubles:
             self._note_troubles()

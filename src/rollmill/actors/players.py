@@ -81,7 +81,8 @@ class GreedyPlayer:
         """Decide, and remember what a recurrent policy remembers."""
         decision = self._policy.act(group.obs, self._state, reset, self._noise(reset))
         self._state = decision.state
-        return decision.action
+        scale = self._policy.network.scale
+        return decision.action if scale is None else scale(decision.action)
 
     def _noise(self, reset: NDArray[np.bool_]) -> Array | None:
         return None

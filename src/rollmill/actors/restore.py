@@ -10,10 +10,13 @@ from rollmill import nested
 from rollmill.actors.snapshots import stored_snapshot
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
+from rollmill.spaces import ActionScale
 from rollmill.types import Array, Border
 
 
-def restore_rows(group: EnvGroup, border: Border, seeds: Array, wanted: Array) -> Array:
+def restore_rows(
+    group: EnvGroup, border: Border, seeds: Array, wanted: Array, scale: ActionScale | None = None
+) -> Array:
     """Restore the wanted rows, which have just been reset with `seeds`; True where that is known to have worked.
 
     It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
@@ -31,11 +34,11 @@ def restore_rows(group: EnvGroup, border: Border, seeds: Array, wanted: Array) -
     if missing.any():
         if (missing & has_snapshot).any():
             group.reset(missing & has_snapshot, seeds)
-        restored |= _by_replay(group, border, missing)
+        restored |= _by_replay(group, border, missing, scale)
     return restored & ~group.broken
 
 
-def _by_replay(group: EnvGroup, border: Border, rows: Array) -> Array:
+def _by_replay(group: EnvGroup, border: Border, rows: Array, scale: ActionScale | None) -> Array:
     """Play the recorded actions of the given rows, which have just been reset."""
     recorded = {int(k): actions for k in np.flatnonzero(rows) if (actions := border.actions[k]) is not None}
     lengths = np.array([len(recorded.get(k, ())) for k in range(group.size)])
@@ -46,7 +49,7 @@ def _by_replay(group: EnvGroup, border: Border, rows: Array) -> Array:
         active = playing & (lengths > t)
         for k in np.flatnonzero(active):
             action[k] = recorded[int(k)][t]
-        result = group.step(action, active)
+        result = group.step(action if scale is None else scale(action), active)
         returns += result.reward
         playing &= ~(result.terminated | result.truncated | group.broken)
     has_same_score: Array = (returns == border.episode_return) & (lengths == border.episode_length)

@@ -105,6 +105,15 @@ class APPOConfig(PPOConfig):
         super().check_batch(columns, is_recurrent)
 
     @model_validator(mode="after")
+    def _refuse_two_normalisations(self) -> Self:
+        if self.normalise_rewards and self.normalise_returns:
+            raise ValueError(
+                "algorithm.normalise_rewards=true and algorithm.normalise_returns=true both set the units of values; "
+                "remove one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _refuse_two_schedules(self) -> Self:
         if self.adaptive_kl is not None and self.anneal_learning_rate:
             raise ValueError(
@@ -153,12 +162,13 @@ class APPOUpdate(PPOUpdate):
         super().__init__(network, optimizer, config)
         self._rate = config.learning_rate  # moves when it is adaptive
 
-    def state(self) -> dict[str, float]:
-        """What the updates so far have left behind, beside weights and optimiser."""
-        return {"learning_rate": self._rate}
+    def state(self) -> dict[str, Any]:
+        """What the updates so far have left, next to weights and optimiser."""
+        return {**super().state(), "learning_rate": self._rate}
 
-    def restore(self, state: Mapping[str, float]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` gave."""
+        super().restore(state)
         self._rate = state["learning_rate"]
 
     def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
@@ -169,9 +179,10 @@ class APPOUpdate(PPOUpdate):
         clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
         self._optimizer.set_rate(rate)
 
+        batch, scale = self.with_scaled_rewards(batch)
         whole = self._fresh(batch)
         masked = 1.0 - whole.reward.numel() / batch["reward"].numel()  # the share of steps that are left out
-        seen = {"masked_fraction": masked, "learning_rate": rate}
+        seen = {"masked_fraction": masked, "learning_rate": rate, **scale}
         if not whole.reward.numel():
             return Update({**seen, "gradient_steps": 0.0})
         network.train()

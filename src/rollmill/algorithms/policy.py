@@ -13,11 +13,12 @@ from rollmill.models.plain import plain_network
 from rollmill.nested import Nested
 from rollmill.types import Array, Decision
 
-ROW_MULTIPLE = 4  # a row's result depends on the batch size unless that is a multiple of 4 (AVX2 kernels)
-
 
 class Policy(Protocol):
-    """Decides for one group; the same numbers whichever process it runs in."""
+    """Decides for one group; the same numbers whichever process it runs in.
+
+    A row's last bits may depend on the number of rows, so it is always asked for all K of them.
+    """
 
     network: Network
 
@@ -40,7 +41,6 @@ class StochasticPolicy:
     def __init__(self, network: Network, size: int) -> None:
         self.network = network.eval()
         self._size = size
-        self._rows = -(-size // ROW_MULTIPLE) * ROW_MULTIPLE
         self._device = next(network.parameters()).device
         self._plain = plain_network(network, size)
         self._inputs: _Inputs | None = None
@@ -61,32 +61,31 @@ class StochasticPolicy:
         if self._plain is not None:
             return Decision(*self._plain.decide(obs, noise), {})
         if self._inputs is None:
-            self._inputs = _Inputs(obs, state, reset, self._rows, self._device)
+            self._inputs = _Inputs(obs, state, reset, self._device)
         return self._act_with_torch(*self._inputs.filled(obs, state, reset), noise)
 
     @torch.inference_mode()
     def _act_with_torch(self, obs: Nested, state: Nested, reset: torch.Tensor, noise: Array | None) -> Decision:
         output = self.network(obs, state, reset)
-        distribution, size = self.network.distribution, self._size
-        params = output.params[0, :size]
+        distribution, params = self.network.distribution, output.params[0]
         if noise is None:
             action = distribution.mode(params)
         else:
             action = distribution.sample(params, torch.from_numpy(noise).to(self._device))
         log_prob = distribution.log_prob(params, action)
-        value = torch.zeros_like(log_prob) if output.value is None else output.value[0, :size]
+        value = torch.zeros_like(log_prob) if output.value is None else output.value[0]
         # copied: a model may hand back the very tensors it was given, which the next decision fills anew
-        state = nested.map_leaves(lambda leaf: leaf[:size].cpu().numpy().copy(), output.state)
+        state = nested.map_leaves(lambda leaf: leaf.cpu().numpy().copy(), output.state)
         return Decision(action.cpu().numpy(), log_prob.cpu().numpy(), value.cpu().numpy(), state)
 
 
 class _Inputs:
-    """The network's inputs as tensors that are filled anew for every decision, padded to whole rows."""
+    """The network's inputs as tensors that are filled again for every decision."""
 
-    def __init__(self, obs: Nested, state: Nested, reset: Array, rows: int, device: torch.device) -> None:
+    def __init__(self, obs: Nested, state: Nested, reset: Array, device: torch.device) -> None:
         self._size, self._device = len(reset), device
         self._tensors = [
-            nested.map_leaves(lambda leaf: torch.zeros(rows, *leaf.shape[1:], dtype=_torch_dtype(leaf)), tree)
+            nested.map_leaves(lambda leaf: torch.zeros(leaf.shape, dtype=_torch_dtype(leaf)), tree)
             for tree in (obs, state, reset)
         ]
         self._arrays = [nested.map_leaves(lambda leaf: leaf.numpy(), tree) for tree in self._tensors]
@@ -94,7 +93,7 @@ class _Inputs:
         self._ready = nested.map_leaves(lambda leaf: leaf.unsqueeze(0), observed), remembered, begins.unsqueeze(0)
 
     def filled(self, obs: Nested, state: Nested, reset: Array) -> tuple[Nested, Nested, torch.Tensor]:
-        """Observation and reset [1, rows, …] and state [rows, …]."""
+        """Observation and reset [1, K, …] and state [K, …]."""
         for target, source in zip(self._arrays, (obs, state, reset), strict=True):
             nested.assign(target, slice(self._size), source)
         if self._device.type == "cpu":

@@ -13,7 +13,7 @@ after the epoch in which the KL divergence exceeds `target_kl`; time limits boot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
@@ -31,11 +31,13 @@ from rollmill.algorithms.recipe import (
     Update,
     UpdateContext,
 )
-from rollmill.algorithms.returns import explained_variance, gae, successor_values
+from rollmill.algorithms.returns import explained_variance, gae, running_returns, successor_values
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
 from rollmill.nested import Nested
 from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
+
+REWARD_BOUND = 10.0  # to which normalised rewards are clipped
 
 
 class PPOConfig(AlgorithmConfig):
@@ -58,6 +60,9 @@ class PPOConfig(AlgorithmConfig):
     value_coefficient: float = Field(default=0.5, ge=0, description="weight of the value loss")
     max_grad_norm: float | None = Field(default=0.5, gt=0, description="gradient norm is clipped to this; null: not")
     normalise_advantage: bool = Field(default=True, description="zero mean, unit deviation within a minibatch")
+    normalise_rewards: bool = Field(
+        default=False, description="divide rewards by the running deviation of discounted returns, clip to ±10"
+    )
     target_kl: float | None = Field(
         default=None, gt=0, description="stop the update after an epoch beyond this; null: never"
     )
@@ -92,6 +97,11 @@ class PPOConfig(AlgorithmConfig):
         if self.anneal_clip and self.clip is None:
             raise ValueError("algorithm.anneal_clip=true is not read while algorithm.clip=null; remove one of them")
         return self
+
+    @property
+    def with_reward_statistics(self) -> bool:
+        """Whether the network keeps the statistics that rewards are normalised with."""
+        return self.normalise_rewards
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:
@@ -190,6 +200,15 @@ class PPOUpdate:
         self._network = network
         self._optimizer = optimizer
         self._config = config
+        self._running = np.zeros(0)  # discounted return of each environment's running episode
+
+    def state(self) -> dict[str, Any]:
+        """What the updates so far have left, next to weights and optimiser."""
+        return {"running_returns": self._running.tolist()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` gave."""
+        self._running = np.array(state.get("running_returns", []), np.float64)
 
     def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
         """Estimate returns, then take epochs × minibatches steps; the batch is [T, B, …]."""
@@ -199,6 +218,7 @@ class PPOUpdate:
         clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
         self._optimizer.set_rate(rate)
 
+        batch, scale = self.with_scaled_rewards(batch)
         samples, quality = self.prepare(batch)
         whole = self._whole(batch, samples)
         network.train()
@@ -214,6 +234,7 @@ class PPOUpdate:
                 "explained_variance": quality,
                 "learning_rate": rate,
                 "gradient_steps": float(len(norms)),
+                **scale,
             },
             norms,
         )
@@ -238,6 +259,23 @@ class PPOUpdate:
         output = self._network(part.obs, part.state, part.reset)
         log_prob, entropy = self._network.distribution.log_prob_and_entropy(output.params, part.action)
         return Evaluated(log_prob, entropy, output.value, part.old)
+
+    def with_scaled_rewards(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+        """The batch with its rewards divided by the deviation of running returns, which learns from it first."""
+        statistics, reward = self._network.reward_statistics, batch["reward"]
+        if statistics is None:
+            return batch, {}
+        number, rewards, reset = (batch[field].cpu().numpy() for field in ("environment", "reward", "reset"))
+        self._running = np.pad(self._running, (0, max(0, number.max() + 1 - len(self._running))))
+        returns = np.empty(rewards.shape)
+        turn = _occurrences(number)
+        for columns in (turn == i for i in range(turn.max() + 1)):  # of one environment in the order of their unrolls
+            before = self._running[number[columns]]
+            returns[:, columns] = running_returns(rewards[:, columns], reset[:-1, columns], before, self._config.gamma)
+            self._running[number[columns]] = returns[-1, columns]
+        statistics.update(torch.from_numpy(returns).to(reward.device))
+        scaled = (reward / statistics.deviation.float()).clamp(-REWARD_BOUND, REWARD_BOUND)
+        return {**batch, "reward": scaled}, {"return_deviation": float(statistics.deviation)}
 
     def prepare(self, batch: dict[str, Any]) -> tuple[Samples, float]:
         """Advantages and returns from behaviour values, bootstrapped at the true successors."""
@@ -310,6 +348,16 @@ class PPOUpdate:
                 pick(whole.action),
                 Samples(*map(pick, whole.old)),
             )
+
+
+def _occurrences(numbers: Array) -> Array:
+    """How often each entry has come before."""
+    seen: dict[int, int] = {}
+    counts = []
+    for number in numbers.tolist():
+        counts.append(seen.get(number, 0))
+        seen[number] = counts[-1] + 1
+    return np.array(counts)
 
 
 def joined(field: torch.Tensor) -> torch.Tensor:

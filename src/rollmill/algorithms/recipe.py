@@ -58,10 +58,10 @@ class UpdateRule(Protocol):
 class Remembering(Protocol):
     """An update rule that carries numbers from one update to the next, as an adaptive learning rate."""
 
-    def state(self) -> dict[str, float]:
+    def state(self) -> dict[str, Any]:
         """What it remembers, for a checkpoint."""
 
-    def restore(self, state: Mapping[str, float]) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` gave."""
 
 
@@ -78,6 +78,11 @@ class AlgorithmConfig(Config):
     def tiny(self, columns: int) -> tuple[Self, int]:
         """The same algorithm with so little work that an update takes a moment, and the steps of two updates."""
         raise TypeError(f"{type(self).__name__} has no tiny form")
+
+    @property
+    def with_reward_statistics(self) -> bool:
+        """Whether the network keeps the statistics that rewards are normalised with."""
+        return False
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:
@@ -98,7 +103,13 @@ class NetworkBuilder(Protocol):
     """Makes the network of an algorithm from the spaces and the model section."""
 
     def __call__(
-        self, observation_space: gym.Space[Any], action_space: gym.Space[Any], config: ModelConfig, *, seed: int
+        self,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+        config: ModelConfig,
+        *,
+        seed: int,
+        with_reward_statistics: bool = False,
     ) -> Network:
         """The freshly initialised network; all its randomness comes from `seed`."""
 

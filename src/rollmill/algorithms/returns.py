@@ -79,6 +79,17 @@ def _accumulated(delta: Array, decay: Array) -> Array:
     return result
 
 
+def running_returns(reward: Array, reset: Array, before: Array, gamma: float) -> Array:
+    """Discounted sum of the rewards up to each step of its episode, [T, B].
+
+    R[t] = reward[t] + gamma * (1 - reset[t]) * R[t-1], with R[-1] = before; reset[t]: step t is an episode's first.
+    """
+    decay = gamma * ~reset
+    delta = reward.astype(np.float64)
+    delta[0] += decay[0] * before
+    return _accumulated(delta[::-1], decay[::-1])[::-1]
+
+
 def reward_to_go(reward: Array, gamma: float, reset_on_reward: bool = False) -> Array:
     """Discounted sum of the rewards from each step to the end of one episode [T].
 

@@ -20,4 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # taken out here, because typer would accept it on one side of the verb only
     is_debugging = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    return exit_code(lambda: app(words, prog_name="rollmill", standalone_mode=False), is_debugging)
+    # called by a program, with words of its own, this process is not ours to begin again
+    return exit_code(
+        lambda: app(words, prog_name="rollmill", standalone_mode=False), is_debugging, may_restart=arguments is None
+    )

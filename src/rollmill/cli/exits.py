@@ -16,10 +16,14 @@ from typing import NoReturn
 from typer.exceptions import TyperException
 
 from rollmill.errors import Refused, RollmillError, SignalExit, WorkerFailed, exit_code_of
+from rollmill.numerics import TooLate, restart
 
 
-def exit_code(verb: Callable[[], int | None], is_debugging: bool) -> int:
-    """Run the verb; whatever it raises becomes a message on stderr and an exit code."""
+def exit_code(verb: Callable[[], int | None], is_debugging: bool, may_restart: bool = False) -> int:
+    """Run the verb; whatever it raises becomes a message on stderr and an exit code.
+
+    A command for portable numerics has loaded the libraries to read its config, and begins again with the switches.
+    """
     try:
         with _sigterm_unwinds():
             return _call(verb)
@@ -28,6 +32,8 @@ def exit_code(verb: Callable[[], int | None], is_debugging: bool) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except RollmillError as error:
+        if isinstance(error, TooLate) and may_restart:
+            restart()
         _report(error, str(error), is_debugging)
         return error.exit_code
     except TyperException as error:  # about the command line

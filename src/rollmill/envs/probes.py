@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -117,19 +118,32 @@ class NestedDict(_Rounds):
 
 
 class Continuous(_Rounds):
-    """Repeat the numbers shown: proves the Gaussian head; reward −|a − obs|² per step, best 0."""
+    """Repeat the numbers shown: proves the Gaussian head; reward −|a − obs|² per step, best 0.
 
-    def __init__(self, dims: int = 1, length: int = 10, truncates: bool = False) -> None:
+    With other bounds (`low` and `high`, one number per component) −1 shown means the lower one and 1 the upper one,
+    and the error counts in halves of the range: proves that actions reach bounds far from ±1.
+    """
+
+    def __init__(
+        self,
+        dims: int = 1,
+        length: int = 10,
+        truncates: bool = False,
+        low: Sequence[float] | None = None,
+        high: Sequence[float] | None = None,
+    ) -> None:
         super().__init__(length, truncates)
-        self.observation_space = gym.spaces.Box(-1.0, 1.0, (dims,), np.float32)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (dims,), np.float32)
+        lowest, highest = np.array(low or [-1.0] * dims, np.float32), np.array(high or [1.0] * dims, np.float32)
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, lowest.shape, np.float32)
+        self.action_space = gym.spaces.Box(lowest, highest, dtype=np.float32)
+        self._middle, self._half = (lowest + highest) / 2, (highest - lowest) / 2
 
     def _draw(self) -> Array:
         self._answer = self.np_random.uniform(-1.0, 1.0, self.action_space.shape).astype(np.float32)
         return self._answer
 
     def _reward(self, action: Array) -> float:
-        return -float(np.sum(np.square(action - self._answer, dtype=np.float64)))
+        return -float(np.sum(np.square((action - self._middle) / self._half - self._answer, dtype=np.float64)))
 
 
 class DelayedReward(gym.Env[Array, Any]):

@@ -54,7 +54,13 @@ class PolicySource:
     ) -> None:
         self._config = config
         self._recipe = find_recipe(config.algorithm.name)
-        self._network = self._recipe.network(observation_space, action_space, config.model, seed=0)
+        self._network = self._recipe.network(
+            observation_space,
+            action_space,
+            config.model,
+            seed=0,
+            with_reward_statistics=config.algorithm.with_reward_statistics,
+        )
 
     def refresh(self, weights: Mapping[str, Array], name: str | Path) -> None:
         """Let every player that was made, and those to come, decide with these weights; `name` is for the refusal."""

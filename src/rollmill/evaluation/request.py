@@ -29,6 +29,7 @@ from rollmill.evaluation.recorder import Recording
 from rollmill.evaluation.subject import Overrides, Subject, Weights, open_subject
 from rollmill.evaluation.video import require_av
 from rollmill.models.weights import parameters_sha256
+from rollmill.numerics import require
 from rollmill.pulse import watchdog
 from rollmill.run_folder import PACKAGES, git_commit
 from rollmill.runtime.config import RuntimeConfig
@@ -83,6 +84,7 @@ def prepare(request: Request) -> Prepared:
     """Look at what a checked request names: make the environment once, load the weights; then make the folder."""
     subject = None if request.run is None else open_subject(request.run, request.overrides)
     named = subject.config if subject else _environment(str(request.env), request.overrides)
+    require(named.runtime.numerics)
     env, env_seconds = named.env, named.runtime.env_seconds
     with watchdog(env_seconds):
         observation_space, space = _try_out(env, request.video > 0)

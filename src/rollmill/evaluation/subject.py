@@ -11,8 +11,9 @@ from rollmill.errors import Refused, nearest
 from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints
 from rollmill.learners.checkpoint_files import MANIFEST
 from rollmill.models.weights import parameters_sha256
+from rollmill.numerics import require
 from rollmill.run_folder import MARK, RunFolder
-from rollmill.settings import ExperimentConfig, load_config
+from rollmill.settings import ExperimentConfig, load_run_config
 from rollmill.types import Array
 
 Overrides = Sequence[str] | Mapping[str, Any]
@@ -54,7 +55,9 @@ def open_subject(path: str | Path, overrides: Overrides = ()) -> Subject:
             raise Refused(f"{key} can't be changed for a policy that is trained, only env.*; leave it out")
         if key == "env.atari.preset":  # the run's config has all values written out, and those win
             raise Refused(f"{key} changes nothing in a run; change its values instead, such as env.atari.sticky=0.25")
-    return Subject(path, run, load_config(run / "config.yaml", overrides).config)
+    config = load_run_config(run, overrides).config
+    require(config.runtime.numerics)
+    return Subject(path, run, config)
 
 
 def newest_weights(run: Path) -> Weights:

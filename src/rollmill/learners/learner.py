@@ -186,7 +186,7 @@ class Learner:
         if isinstance(self.ledger, FlightLedger):
             self.ledger.restore(content.state.get("ledger") or {"sequences": [content.update] * len(self.ticket_ports)})
         if isinstance(self._update_rule, Remembering):
-            self._update_rule.restore(content.state["update_rule"])
+            self._update_rule.restore(content.state.get("update_rule", {}))
 
     def progress(self) -> Progress:
         """Where training stands now."""

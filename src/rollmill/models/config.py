@@ -66,6 +66,9 @@ class ModelConfig(Config):
     initial_log_std: float = Field(
         default=0.0, description="log of the standard deviation of a continuous action at the start"
     )
+    rescale_actions: bool = Field(
+        default=True, description="-1 and 1 of a continuous policy are the action's bounds; false: only clip to them"
+    )
     file: str | None = Field(default=None, description="Python file with a custom model, relative to the config file")
     class_: str | None = Field(default=None, alias="class", description="class of the custom model in `file`")
     module: str | None = Field(default=None, description="custom model of an installed package, as package.module:Name")

@@ -17,6 +17,7 @@ from rollmill.models.encoders import Encoder, build_encoder
 from rollmill.models.heads import PolicyHead
 from rollmill.models.normaliser import ObservationNormaliser, RunningStatistics
 from rollmill.nested import Nested
+from rollmill.spaces import ActionScale, action_scale
 
 
 class NetworkOutput(NamedTuple):
@@ -39,6 +40,8 @@ class Network(nn.Module):
         distribution: ActionDistribution,
         setting: str,
         return_statistics: RunningStatistics | None = None,
+        reward_statistics: RunningStatistics | None = None,
+        scale: ActionScale | None = None,
     ) -> None:
         super().__init__()
         self.normaliser = normaliser
@@ -46,7 +49,9 @@ class Network(nn.Module):
         self.policy = policy
         self.value = value
         self.return_statistics = return_statistics  # in whose units an algorithm may let the value head predict
+        self.reward_statistics = reward_statistics  # of running returns, by whose deviation rewards may be divided
         self.distribution = distribution
+        self.scale = scale  # from its actions to the environment's; None: they are the same
         self.setting = setting  # how refusals name this model
         self.state_spec = encoder.state_spec
         self.is_recurrent = bool(encoder.state_spec)
@@ -110,6 +115,7 @@ def build_network(
     seed: int,
     with_value: bool = True,
     with_return_statistics: bool = False,
+    with_reward_statistics: bool = False,
     zero_last_layer: bool = False,
 ) -> Network:
     """The freshly initialised network; all its randomness comes from `seed`.
@@ -130,6 +136,8 @@ def build_network(
             distribution,
             config.setting,
             RunningStatistics(()) if with_return_statistics else None,
+            RunningStatistics(()) if with_reward_statistics else None,
+            action_scale(action_space) if config.rescale_actions else None,
         )
         if config.initialisation == "orthogonal":
             _initialise_orthogonally(network, config, torch.Generator().manual_seed(seed))

@@ -34,6 +34,7 @@ def refuse_unread(
         ("conv", has_no_image, "the observation is no image; set model.hidden instead"),
         ("vector_hidden", torso != "merged", "the observation is no dict; set model.hidden instead"),
         ("initial_log_std", not isinstance(action_space, gym.spaces.Box), "the actions are discrete"),
+        ("rescale_actions", not isinstance(action_space, gym.spaces.Box), "the actions are discrete"),
         ("shared", network.value is None, "this algorithm has no value function"),
     ):
         if is_unread and getattr(model, key) != getattr(default, key):

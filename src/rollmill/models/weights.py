@@ -12,7 +12,7 @@ import torch
 from rollmill.errors import Refused
 from rollmill.types import Array, ArraySpec
 
-_STATISTICS = "return_statistics."  # buffers of the networks of some algorithms
+_RETURNS, _REWARDS = "return_statistics.", "reward_statistics."  # buffers of the networks of some algorithms
 
 
 def weights_of(network: torch.nn.Module) -> dict[str, Array]:
@@ -46,17 +46,18 @@ def load_weights(network: torch.nn.Module, weights: Mapping[str, Array]) -> None
 
 
 def in_units_of_rewards(weights: Mapping[str, Array], fresh: Mapping[str, Array]) -> dict[str, Array]:
-    """Weights for another network, which has return statistics of its own (those of `fresh`) or none.
+    """Weights for another network, which has statistics of its own (those of `fresh`) or none.
 
     What the value head learned in units of the old statistics is put into its own weights.
     """
-    old = {name.removeprefix(_STATISTICS): array for name, array in weights.items() if name.startswith(_STATISTICS)}
-    kept = {name: array for name, array in weights.items() if not name.startswith(_STATISTICS)}
-    if old and float(old["count"]) > 0 and "value.weight" in kept:
-        deviation = np.sqrt(old["var"] + 1e-8)
-        kept["value.weight"] = (kept["value.weight"] * deviation).astype(np.float32)
-        kept["value.bias"] = (kept["value.bias"] * deviation + old["mean"]).astype(np.float32)
-    return kept | {name: array for name, array in fresh.items() if name.startswith(_STATISTICS)}
+    kept = {name: array for name, array in weights.items() if not name.startswith((_RETURNS, _REWARDS))}
+    for prefix in (_RETURNS, _REWARDS):
+        if weights.get(f"{prefix}count", 0) > 0 and "value.weight" in kept:
+            deviation = np.sqrt(weights[f"{prefix}var"] + 1e-8)
+            mean = weights[f"{prefix}mean"] if prefix == _RETURNS else 0.0  # rewards are divided, not shifted
+            kept["value.weight"] = (kept["value.weight"] * deviation).astype(np.float32)
+            kept["value.bias"] = (kept["value.bias"] * deviation + mean).astype(np.float32)
+    return kept | {name: array for name, array in fresh.items() if name.startswith((_RETURNS, _REWARDS))}
 
 
 class WeightsLoader:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rollmill.errors import Refused, RollmillError, SignalExit, exit_code_of
 from rollmill.experiment import Experiment
+from rollmill.numerics import require
 from rollmill.observe.events import Updated
 from rollmill.profiling.flame import write_flame_graph
 from rollmill.profiling.native import NativeSampler
@@ -52,6 +53,7 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
     changed = {change.partition("=")[0] for change in CHANGES}
     kept = [override for override in overrides if override.partition("=")[0] not in changed]
     loaded = load_config(config, [*kept, *CHANGES])
+    require(loaded.config.runtime.numerics)
     folder = _make_folder(config, out)
     with _scratch(folder) as scratch:
         experiment = Experiment(loaded, scratch / "run")

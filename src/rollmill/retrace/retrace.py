@@ -12,6 +12,7 @@ from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.errors import Refused, Stalled
 from rollmill.learners.flight_records import NAME
 from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.numerics import require
 from rollmill.observe.events import Updated
 from rollmill.pulse import watchdog
 from rollmill.resuming import refuse_edited_config
@@ -20,7 +21,7 @@ from rollmill.retrace.script import read_script
 from rollmill.run_folder import RunFolder
 from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.serial import SerialRuntime
-from rollmill.settings import ExperimentConfig, load_config
+from rollmill.settings import ExperimentConfig, load_run_config
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Retrace:
         self.until = until or len(self.script.updates)  # the last update to be made; 0: the first ended the run
         self.witness: Witness | None = None  # with one an environment that hangs is not interrupted
         self._folder = RunFolder(run)
-        config = load_config(run / "config.yaml").config
+        config = load_run_config(run).config
         refuse_edited_config(run, config)
+        require(config.runtime.numerics)
         self.config = _serial(config)
         self.runtime: SerialRuntime  # these two from the first step on
         self.ledger: ScriptedLedger

@@ -11,6 +11,7 @@ from typing import Any
 
 from rollmill.errors import RollmillError
 from rollmill.liveness import is_gone
+from rollmill.numerics import REMEDY, difference, facts
 from rollmill.observe.phrases import clock, count
 from rollmill.observe.stretch import StretchDisplay
 from rollmill.retrace.comparison import Diverged
@@ -31,6 +32,7 @@ class Verdict:
     sha256: str | None = None  # of the parameters at the end
     is_in_summary: bool = False  # whether the run ended with it
     ends: str = ""  # why the log ends where it does, if that is not the end of the run
+    cause: str = ""  # why it likely diverged
     failure: str = ""  # with which the last update ended the run, then and now
     seconds: float = 0.0
     error: RollmillError | None = None  # the run diverged, or its log is damaged
@@ -50,6 +52,7 @@ class Verdict:
             "is_in_summary": self.is_in_summary,
             "ends": self.ends,
             "failure": self.failure,
+            "cause": self.cause,
             "divergence": self.error.facts if isinstance(self.error, Diverged) else None,
             "seconds": round(self.seconds, 3),
             "warnings": self.warnings,
@@ -67,6 +70,7 @@ class Verdict:
             else "",
             "parameters": self._parameters(),
             "log ends": self.ends,
+            "likely why": self.cause,
             "failed": self.failure,
         }
         return [f"  {name:<12}{text}" for name, text in facts.items() if text]
@@ -86,7 +90,10 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
         failed_at = None if script.attempt is None else script.attempt.update
         retrace.until = until or script.last
         retrace.witness = Debugger(retrace, until or failed_at, display.say)
-    verdict = Verdict(run, len(script.updates), Step(0, retrace.until, 0, 0), _warnings(run, summary))
+    warnings = _warnings(run, summary)
+    if foreign := _other_numerics(retrace):
+        warnings.append(f"made where numbers round differently: it will likely diverge; {REMEDY}")
+    verdict = Verdict(run, len(script.updates), Step(0, retrace.until, 0, 0), warnings)
     display.say(*verdict.warnings)
     display.begin("retracing", "updates", retrace.until)
     try:
@@ -104,6 +111,8 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
         raise
     except Diverged as divergence:
         verdict.error = divergence
+        if foreign and foreign[0] < divergence.update:
+            verdict.cause = f"it was made where numbers round differently; {REMEDY}"
     except Exception as failure:
         if script.attempt is None or retrace.made + 1 != script.attempt.update:
             raise
@@ -119,6 +128,13 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
             )
     display.say(*verdict.lines)
     return verdict
+
+
+def _other_numerics(retrace: Retrace) -> list[int]:
+    """The updates up to `until` after which a process continued that rounds differently from this one."""
+    begun = retrace.script.begun.items()
+    now = facts(retrace.config.runtime.numerics)
+    return sorted(n for n, then in begun if n < retrace.until and difference(then.get("numerics", now), now))
 
 
 def _hashes(step: Step) -> str:

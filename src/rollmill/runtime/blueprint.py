@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from rollmill import spaces
 from rollmill.actors.actor import Actor
@@ -67,10 +68,30 @@ class Blueprint:
             snapshot_row(self.snapshot_size),
         )
 
+    @property
+    def action_scale(self) -> spaces.ActionScale | None:
+        """From the actions that the policy chooses and unrolls keep to the environment's; None: they are the same."""
+        return spaces.action_scale(self.action_space) if self.model.rescale_actions else None
+
+    @property
+    def action_plan(self) -> tuple[str, ...]:
+        """A line on what continuous actions mean."""
+        if not isinstance(self.action_space, gym.spaces.Box):
+            return ()
+        if self.action_scale is not None:
+            return ("actions: -1 and 1 of the policy are the bounds, to which actions are clipped",)
+        return ("actions: clipped to their bounds",) if np.isfinite(self.action_space.low).any() else ()
+
     def network(self, device: str) -> Network:
         """The network with its initial weights: the same in every process, for they come from the seed."""
         seed = integer_seed(self.seed, "weights")
-        return self.recipe.network(self.observation_space, self.action_space, self.model, seed=seed).to(device)
+        return self.recipe.network(
+            self.observation_space,
+            self.action_space,
+            self.model,
+            seed=seed,
+            with_reward_statistics=self.algorithm.with_reward_statistics,
+        ).to(device)
 
     def policy(self, device: str) -> Policy:
         """A policy copy for one group."""
@@ -78,7 +99,7 @@ class Blueprint:
 
     def episodes(self, number: int) -> Episodes:
         """Group number `number`, ready to play."""
-        return Episodes(make_group(self.env), self.env, self.assembler, self.seed, number)
+        return Episodes(make_group(self.env), self.env, self.assembler, self.seed, number, self.action_scale)
 
     def build_actor(self, number: int, name: str, ports: Ports) -> Actor:
         """The fused actor of one group."""

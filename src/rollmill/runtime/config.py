@@ -1,4 +1,4 @@
-"""Where and how a run is executed; none of it changes the result, except `threads.learner`."""
+"""Where and how a run is executed; none of it changes the result, except `threads.learner` and `numerics`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from rollmill.config import Config
+from rollmill.numerics import Mode
 
 
 class ThreadsConfig(Config):
@@ -36,6 +37,10 @@ class RuntimeConfig(Config):
         default="fused",
         description="fused: actors decide for themselves; central: one inference component for all groups; "
         "split: environment, inference, collector and learner each in its own process",
+    )
+    numerics: Mode = Field(
+        default="native",
+        description="native: the fastest code for this CPU; portable: the same bits on every x86-64 CPU with AVX2",
     )
     threads: ThreadsConfig = Field(default_factory=ThreadsConfig, description="threads per role")
     devices: DevicesConfig = Field(default_factory=DevicesConfig, description="device per role")

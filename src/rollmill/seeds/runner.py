@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rollmill.errors import Refused, RollmillError, exit_code_of
 from rollmill.interruption import Interruption
+from rollmill.numerics import require
 from rollmill.resuming import MAY_CHANGE
 from rollmill.run_folder import MARK
 from rollmill.runtime.process import usable_cores
@@ -124,6 +125,7 @@ def train_seeds(
     numbers = read_seeds(seeds)
     refuse_seed_override(overrides)
     settings = load_config(config, overrides).config
+    require(settings.runtime.numerics)
     cores = deal_cores(usable_cores(), cores_needed(settings, start_from), len(numbers), side_by_side)
     options = ["--dev"] if dev else []
     options += ["--from", str(start_from.resolve())] if start_from is not None else []
@@ -141,6 +143,7 @@ def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None)
             key = override.partition("=")[0]
             raise Refused(f"{key} can't be changed when runs are resumed, only train.steps, runtime.* and observe.*")
     settings = load_config(folder.config, overrides).config
+    require(settings.runtime.numerics)
     unfinished = [seed for seed in folder.seeds if not _is_done(folder, seed, settings.train.steps)]
     if not unfinished:
         steps = settings.train.steps

@@ -20,6 +20,7 @@ class Owner(NamedTuple):
 
     ticket: Ticket
     environment: int  # k within the group
+    number: int  # of the environment among those of all groups
 
 
 class Held(NamedTuple):
@@ -73,7 +74,10 @@ class _Store(ABC):
         chosen = self._choose()
         unrolls = [held.lease.arrays for held in chosen]
         owners = [
-            [Owner(held.ticket, int(k)) for k in np.flatnonzero(~unroll["broken"])]
+            [
+                Owner(held.ticket, int(k), held.ticket.actor * len(unroll["broken"]) + int(k))
+                for k in np.flatnonzero(~unroll["broken"])
+            ]
             for held, unroll in zip(chosen, unrolls, strict=True)
         ]
         if not any(owners):
@@ -98,13 +102,17 @@ class _Store(ABC):
 
 
 class RolloutStore(_Store):
-    """Joins the unrolls along the batch axis to tensors [T, B, …]; `lag` [B] says how many updates old each is."""
+    """Joins the unrolls along the batch axis to tensors [T, B, …].
+
+    `lag` [B] says how many updates old each column is, `environment` [B] which environment made it.
+    """
 
     def _assemble(
         self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
     ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
         batch, columns = self._join(unrolls, owners), [owner for unroll in owners for owner in unroll]
         batch["lag"] = torch.tensor([version - owner.ticket.version for owner in columns], device=self._device)
+        batch["environment"] = torch.tensor([owner.number for owner in columns])
         return batch, [batch], [columns]
 
     def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:

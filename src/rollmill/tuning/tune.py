@@ -12,6 +12,7 @@ from typing import Any
 from rollmill.config_file import flattened
 from rollmill.errors import Refused, RollmillError
 from rollmill.experiment import check_config
+from rollmill.numerics import require
 from rollmill.runtime.process import usable_cores
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.tuning.contest import Contest, Entry
@@ -48,6 +49,7 @@ def tune(
     path = fragment_path(config, out)
     loaded = load_config(config, overrides)
     settings = loaded.config
+    require(settings.runtime.numerics)
     base, cores = Setup.of(settings), len(usable_cores())
     display = Display(is_shown, seconds)
     stand = Stand(Path(tempfile.mkdtemp(prefix="rollmill-tune-")))
