@@ -32,6 +32,7 @@ CARTPOLE = [
     "algorithm.epochs=4",
     "env.groups=1",
     "env.group_size=8",
+    "env.reward_scale=1.0",
     "model.hidden=[64, 64]",
     "model.activation=tanh",
     "model.shared=false",
