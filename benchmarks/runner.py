@@ -92,6 +92,8 @@ class Runner:
 
 def _print(run: Run, name: str, workload: Workload, seed: int) -> None:
     figure = f"{run['value']:10.1f} {workload.unit}" if run["value"] else run.get("failure", "not solved")
+    if run.get("return_at_end") is not None:
+        figure += f", return {run['return_at_end']:.0f}"
     before, after = run["calibration_ms"]
     conditions = f"calibration {before:.0f} → {after:.0f} ms, others took {run['other_cores']:.2f} cores"
     print(f"  seed {seed}  {name:14} {figure:20} {conditions}", flush=True)
