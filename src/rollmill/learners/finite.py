@@ -19,7 +19,7 @@ def refuse_nonfinite(parts: list[dict[str, Any]], owners: list[list[Owner]], upd
             if what.startswith("final"):  # one row for every ended episode, in row-major order
                 first = (part["terminated"] | part["truncated"]).nonzero()[first[0]].tolist()
             step, column = first[:2]
-            ticket, environment = whose[column]
+            ticket, environment, _ = whose[column]
             raise Detected(
                 f"update {update}: {what} of environment {environment} in group {ticket.actor} is not finite "
                 f"at step {step} of unroll {ticket.sequence}; mend the environment"
