@@ -58,7 +58,7 @@ def run(config, observers, patient=True):
     algorithm = PPOConfig(unroll=STEPS, minibatch=STEPS * SIZE * GROUPS)
     train = TrainConfig(steps=STEPS * SIZE * GROUPS * UPDATES)
     spaces = check_group(env)
-    parts = (SEED, env, ModelConfig(), algorithm, train, config, tracer_parts.UNROLLS, *spaces)
+    parts = (SEED, env, ModelConfig(rescale_actions=False), algorithm, train, config, tracer_parts.UNROLLS, *spaces)
     blueprint = Blueprint(*parts, spare_slots=2)
     runtime = (SerialRuntime if config.kind == "serial" else ProcessRuntime)(sync(blueprint), config)
     guests = make_guests((), observers)

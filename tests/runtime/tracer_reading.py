@@ -26,7 +26,14 @@ def run(runtime_config, algorithm, recipe, steps):
     env = EnvConfig(id="probe/tracer", groups=GROUPS, group_size=SIZE)
     spaces = check_group(env)
     blueprint = Blueprint(
-        SEED, env, ModelConfig(), algorithm, TrainConfig(steps=steps), runtime_config, recipe, *spaces
+        SEED,
+        env,
+        ModelConfig(rescale_actions=False),
+        algorithm,
+        TrainConfig(steps=steps),
+        runtime_config,
+        recipe,
+        *spaces,
     )
     graph = TOPOLOGIES[recipe.topology.kind](blueprint)
     runtime = (SerialRuntime if runtime_config.kind == "serial" else ProcessRuntime)(graph, runtime_config)
