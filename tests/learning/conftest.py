@@ -41,6 +41,6 @@ def rounded_differently(config):
     """The initial weights of a run, changed in their last bits."""
     noise = np.random.default_rng(config.seed)
     return {
-        name: (array * (1 + 1e-7 * noise.standard_normal(array.shape))).astype(array.dtype)
+        name: np.asarray(array * (1 + 1e-7 * noise.standard_normal(array.shape)), array.dtype)
         for name, array in weights_of(draw_blueprint(config).network("cpu")).items()
     }

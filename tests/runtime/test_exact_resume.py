@@ -24,7 +24,7 @@ CASES = {
     },
     "continuous": {"env": {"id": "Pendulum-v1", "groups": 2, "group_size": 2}, "algorithm": PPO},
     "normalised-rewards": {
-        "env": {"id": "Pendulum-v1", "groups": 2, "group_size": 2, "time_limit": 40},
+        "env": {"id": "Hopper-v5", "groups": 2, "group_size": 2},  # MuJoCo: episodes are played again
         "algorithm": {**PPO, "normalise_rewards": True},
     },
     "stacked": {"env": {"id": "CartPole-v1", "groups": 2, "group_size": 2, "frame_stack": 3}, "algorithm": PPO},

@@ -27,7 +27,6 @@ CASES = {
     },
     "dict": {"env.id": "probe/dict"},
     "normalised": {"env.id": "Pendulum-v1", "model.normalise_observations": True, "algorithm.normalise_rewards": True},
-    "mujoco": {"env.id": "Hopper-v5", "model.normalise_observations": True, "algorithm.normalise_rewards": True},
     "memory": {"env.id": "probe/memory-cue", "model.memory": "gru", "model.memory_size": 16, "env.group_size": 3,
                "algorithm.minibatch": 48, "train.steps": 768},
     "frozen-lake": {"env.id": "FrozenLake-v1", "train.steps": 1024},
