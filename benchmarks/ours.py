@@ -38,7 +38,18 @@ CARTPOLE = [
     "model.shared=false",
     "algorithm.clip=0.2",
 ]
-PONG = [*SAME_FOR_ALL, "env.groups=2", "env.group_size=4", "algorithm.clip=0.1"]
+PONG = [
+    *SAME_FOR_ALL,
+    "env.groups=2",
+    "env.group_size=4",
+    "model.torso=nature_cnn",
+    "model.conv=[]",
+    "model.features=512",
+    "model.activation=tanh",  # the default, which the Nature CNN does not read: it has rectifiers
+    "model.normalise_images=false",
+    "algorithm.epochs=4",
+    "algorithm.clip=0.1",
+]
 NORMALISED = ["model.normalise_images=true", "algorithm.normalise_returns=true"]  # as Sample Factory does
 DOOM = [*QUIET, *NORMALISED, "train.steps=1000000000", "algorithm.epochs=1", "algorithm.minibatch=1024"]
 
@@ -46,12 +57,12 @@ DOOM = [*QUIET, *NORMALISED, "train.steps=1000000000", "algorithm.epochs=1", "al
 SETTINGS: dict[str, tuple[str, list[str]]] = {
     "cartpole": ("configs/ppo/cartpole.yaml", CARTPOLE),
     "cartpole-solve": ("configs/ppo/cartpole.yaml", QUIET),
-    "pong": ("configs/ppo/pong.yaml", [*PONG, "algorithm.epochs=4", "runtime.threads.learner=2"]),
+    "pong": ("configs/ppo/pong.yaml", [*PONG, "runtime.threads.learner=2"]),
     "cartpole-portable": ("configs/ppo/cartpole.yaml", CARTPOLE),
-    "pong-portable": ("configs/ppo/pong.yaml", [*PONG, "algorithm.epochs=4", "runtime.threads.learner=2"]),
+    "pong-portable": ("configs/ppo/pong.yaml", [*PONG, "runtime.threads.learner=2"]),
     "memory-cue-portable": ("configs/ppo/memory_cue.yaml", [*QUIET, "train.steps=1000000000"]),
     "cartpole-async": ("configs/appo/cartpole.yaml", [*CARTPOLE, "algorithm.unrolls=1", "runtime.workers=1"]),
-    "pong-async": ("configs/appo/pong.yaml", [*PONG, *NORMALISED, "algorithm.epochs=1", "algorithm.unrolls=1"]),
+    "pong-async": ("configs/appo/pong.yaml", [*PONG, *NORMALISED, "algorithm.unrolls=2", "algorithm.in_flight=2"]),
     "doom-basic-async": ("configs/appo/doom_basic.yaml", DOOM),
     "hopper": ("configs/mujoco/hopper.yaml", [*QUIET, f"train.steps={MUJOCO_STEPS}"]),
     "halfcheetah": ("configs/mujoco/halfcheetah.yaml", [*QUIET, f"train.steps={MUJOCO_STEPS}"]),

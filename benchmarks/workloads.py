@@ -84,7 +84,7 @@ WORKLOADS = {
         ),
         Workload(
             name="pong-async",
-            title="APPO on Pong: 8 envs × 128 steps, 1 epoch, minibatch 256, Nature CNN, 84×84×4, frame skip 4",
+            title="APPO on Pong: 8 envs × 128 steps, 4 epochs, minibatch 256, Nature CNN, 84×84×4, frame skip 4",
             metric="steps_per_second",
             unit="steps/s",
             higher_is_better=True,

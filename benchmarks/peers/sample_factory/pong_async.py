@@ -1,4 +1,4 @@
-"""Sample Factory: asynchronous PPO on Pong, its Atari settings with one epoch: 2 × 4 environments, 2 splits."""
+"""Sample Factory: asynchronous PPO on Pong with its own Atari settings, but 2 × 4 environments and 2 splits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ OPTIONS = {
     "num_envs_per_worker": 4,
     "rollout": 128,
     "batch_size": 256,
-    "num_batches_per_epoch": 1,
-    "num_epochs": 1,
+    "num_batches_per_epoch": 4,
+    "num_epochs": 4,
     "lr_schedule": "constant",
 }
 
