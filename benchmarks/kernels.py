@@ -109,7 +109,8 @@ def training_pass(network: Network, case: Case) -> Callable[[], object]:
         output = network(obs, state, reset)
         log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, action)
         assert output.value is not None
-        return optimizer.step((output.value.square() - log_prob - entropy).mean())
+        optimizer.accumulate((output.value.square() - log_prob - entropy).mean())
+        return optimizer.apply()
 
     return step
 

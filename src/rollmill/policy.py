@@ -90,7 +90,7 @@ def load(run: str | Path) -> LoadedPolicy:
         found.action_space,
         config.model,
         seed=0,
-        with_reward_statistics=config.algorithm.with_reward_statistics,
+        **config.algorithm.network_options,
     )
     try:
         load_weights(network, weights_at(path))

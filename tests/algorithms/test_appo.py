@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -48,7 +49,8 @@ def flags(places):
 
 def make_network(recipe=appo.RECIPE, space=OBSERVATIONS, memory="none", **model):
     sizes = {} if memory == "none" else {"memory_size": 5}
-    network = recipe.network(space, ACTIONS, ModelConfig(hidden=(8,), memory=memory, **sizes, **model), seed=5)
+    config = ModelConfig(hidden=(8,), memory=memory, **sizes, **model)
+    network = recipe.network(space, ACTIONS, config, seed=5, **recipe.config().network_options)
     network.policy.weight.data *= 100  # it starts near zero, where no decision depends on anything
     return network
 
@@ -382,9 +384,28 @@ def test_settings_that_contradict_each_other_are_refused():
         APPOConfig(vtrace=False, rho_bar=2.0)
 
 
+def seen_by(steps, loss, now, *rest):
+    """The loss, which leaves what it was given in `steps`."""
+    steps.append((*now.old, now.log_prob.detach(), now.value.detach()))
+    return loss(now, *rest)
+
+
+@MEMORIES
+def test_the_gradient_of_two_shards_is_that_of_one(memory):
+    gradients, metrics = [], []
+    for shards in (1, 2):
+        network = make_network(memory=memory, normalise_observations=True)
+        update = make_update(network, shards=shards, normalise_returns=True, epochs=2, learning_rate=1e-6)
+        metrics.append(update(make_batch(network, staleness=0.3), context()).metrics)
+        gradients.append(torch.cat([p.grad.flatten() for p in network.parameters()]))
+    assert gradients[0].abs().max() > 0.01
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-6)
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-3, abs=1e-5)
+
+
 @pytest.mark.parametrize("memory", ["none", "gru"])
 @pytest.mark.parametrize("is_normalised", [False, True])
-def test_later_passes_learn_from_the_targets_of_the_first(memory, is_normalised):
+def test_later_passes_learn_from_the_targets_of_the_first(memory, is_normalised, monkeypatch):
     """As in PPO: returns don't run away from the values that chase them within one update."""
     network = make_network(memory=memory)
     if is_normalised:
@@ -394,16 +415,12 @@ def test_later_passes_learn_from_the_targets_of_the_first(memory, is_normalised)
     batch["log_prob"] += torch.arange(T * B).view(T, B) * 1e-3  # by which a step is known
     settings = {"minibatch": 2 * T, "epochs": 3, "normalise_advantage": False, "normalise_returns": is_normalised}
     update = make_update(network, learning_rate=1e-12, **settings)  # what the network says of a step doesn't move
-    passes, steps = [], update._learn
-    update._learn = lambda given, clip: steps((seen(one) for one in given), clip)
-
-    def seen(one):
-        passes.append([])
-        for now in one:
-            passes[-1].append((*now.old, now.log_prob.detach(), now.value.detach()))
-            yield now
-
+    steps = []
+    for module in (appo, ppo):
+        monkeypatch.setattr(module, "ppo_loss", partial(seen_by, steps, ppo.ppo_loss))
     update(batch, UpdateContext(np.random.default_rng(4), 0.0))
+    assert len(steps) == 6
+    passes = steps[:2], steps[2:4], steps[4:]
     first, *later = (
         [torch.cat([field.flatten() for field in fields]) for fields in zip(*p, strict=True)] for p in passes
     )

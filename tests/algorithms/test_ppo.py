@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rollmill.algorithms.ppo import Evaluated, PPOConfig, PPOUpdate, Samples, pick_rows, ppo_loss, summarise
+from rollmill.algorithms import ppo
+from rollmill.algorithms.minibatches import Samples, minibatches, pick_rows
+from rollmill.algorithms.ppo import Evaluated, PPOConfig, PPOUpdate, Steps, ppo_loss, summarise
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.errors import Refused
 from rollmill.learners.optimizer import FlatOptimizer
@@ -29,8 +31,9 @@ def loss_of(
     )
     old_values = torch.zeros_like(values) if old_values is None else torch.tensor(old_values, dtype=torch.float64)
     old = Samples(torch.zeros_like(ratios), old_values, advantages, returns)
-    loss, terms = ppo_loss(Evaluated(ratios.log(), entropy, values, old), config, clip)
-    return float(loss), summarise([terms], clip)
+    samples = torch.broadcast_tensors(ratios, values, entropy)[0].numel()
+    loss, terms = ppo_loss(Evaluated(ratios.log(), entropy, values, old), config, clip, samples)
+    return float(loss), summarise(Steps([terms], [torch.zeros(())]), clip)
 
 
 def test_the_surrogate_is_clipped_on_the_side_that_would_gain():
@@ -50,21 +53,23 @@ def test_without_clip_the_loss_is_that_of_a2c():
     assert seen["clip_fraction"] == 0.0
 
 
-def test_advantages_are_normalised_within_a_minibatch_with_the_sample_deviation():
+def test_advantages_are_normalised_within_a_minibatch_with_the_sample_deviation(monkeypatch):
     network = make_network()
-    config = PPOConfig(unroll=6, minibatch=12)
+    config = PPOConfig(unroll=6, minibatch=12, epochs=1)
     update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
     batch = make_batch(network)
     samples, _ = update.prepare(batch)
+    parts, evaluate = [], ppo.evaluate
+    monkeypatch.setattr(ppo, "evaluate", lambda network, shard: parts.append(shard) or evaluate(network, shard))
+    update(batch, UpdateContext(np.random.default_rng(3), 0.0))
     order = np.random.default_rng(3).permutation(24)
-    for number, part in enumerate(update._minibatches(update._whole(batch, samples), np.random.default_rng(3))):
-        chosen = samples.advantage.flatten()[order[12 * number : 12 * number + 12]]
+    assert len(parts) == 2
+    for number, part in enumerate(parts):
+        rows = order[12 * number : 12 * number + 12]
+        chosen = samples.advantage.flatten()[rows]
         wanted = (chosen - chosen.mean()) / (chosen.std() + 1e-8)  # torch's std is the sample deviation
         torch.testing.assert_close(part.old.advantage[0], wanted)
-        torch.testing.assert_close(
-            part.old.log_prob[0], samples.log_prob.flatten()[order[12 * number : 12 * number + 12]]
-        )
-    assert number == 1
+        torch.testing.assert_close(part.old.log_prob[0], samples.log_prob.flatten()[rows])
 
 
 def test_the_value_loss_is_half_the_squared_error():
@@ -219,7 +224,7 @@ def test_sequence_minibatches_hold_whole_columns():
     update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
     batch = make_batch(network)
     samples, _ = update.prepare(batch)
-    parts = list(update._minibatches(update._whole(batch, samples), np.random.default_rng(3)))
+    parts = list(minibatches(update.whole(batch, samples), 12, np.random.default_rng(3)))
     order = np.random.default_rng(3).permutation(4)
     assert len(parts) == 2
     obs, state, reset, action, old = parts[0]
@@ -228,6 +233,82 @@ def test_sequence_minibatches_hold_whole_columns():
     torch.testing.assert_close(action, batch["action"][:, order[:2]])
     torch.testing.assert_close(old.log_prob, batch["log_prob"][:, order[:2]])
     assert next(iter(state.values())).shape[0] == 2
+
+
+def make_update(network, **changes):
+    config = PPOConfig(**{"unroll": 6, "minibatch": 24, "epochs": 1} | changes)
+    return PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+
+
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_the_gradient_of_four_shards_is_that_of_one(memory):
+    gradients, metrics = [], []
+    for shards in (1, 4):
+        network = make_network(memory=memory, **({} if memory == "none" else {"memory_size": 8}))
+        seen = make_update(network, shards=shards, value_clip=0.1)(
+            make_batch(network), UpdateContext(np.random.default_rng(0), 0.0)
+        )
+        gradients.append(torch.cat([p.grad.flatten() for p in network.parameters()]))
+        metrics.append(seen.metrics)
+    assert gradients[0].abs().max() > 0.01
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-5, atol=1e-7)
+    assert metrics[1] == pytest.approx(metrics[0], rel=1e-4, abs=1e-6)
+
+
+def test_shards_hold_all_columns_in_order():
+    network = make_network(memory="gru", memory_size=8)
+    update, batch = make_update(network), make_batch(network)
+    whole = update.whole(batch, update.prepare(batch)[0])
+    shards = whole.shards(2)
+    for field in ("obs", "reset", "action"):
+        assert torch.equal(torch.cat([getattr(shard, field) for shard in shards], 1), getattr(whole, field))
+    assert torch.equal(torch.cat([shard.old.returns for shard in shards], 1), whole.old.returns)
+    for name, leaf in whole.state.items():
+        assert torch.equal(torch.cat([shard.state[name] for shard in shards]), leaf)
+    assert len(whole.shards(8)) == 4, "a shard without a column is left out"
+
+
+def test_shards_that_do_not_divide_a_minibatch_are_refused():
+    with pytest.raises(Refused, match=r"algorithm.shards=3 doesn't divide the 256 .* choose a divisor of 256"):
+        PPOConfig(shards=3).check_batch(8, is_recurrent=False)
+    with pytest.raises(Refused, match=r"algorithm.shards=4 doesn't divide the 2 "):
+        PPOConfig(shards=4).check_batch(8, is_recurrent=True)
+    PPOConfig(shards=2).check_batch(8, is_recurrent=True)
+
+
+def test_normalised_returns_are_learned_in_their_own_units():
+    # Every step terminates, so the returns are the rewards: mean 100, deviation 20. Values of 0 then mean 100.
+    network = build_network(OBSERVATIONS, ACTIONS, ModelConfig(hidden=(8,)), seed=5, with_return_statistics=True)
+    update = make_update(network, normalise_returns=True, learning_rate=1e-6, value_coefficient=1.0)
+    batch = make_batch(network)
+    batch["terminated"][:], batch["truncated"][:] = True, False
+    batch["reward"][:] = torch.tensor([80.0, 120.0, 80.0, 120.0])
+    update(batch, UpdateContext(np.random.default_rng(0), 0.0))
+    statistics = network.return_statistics
+    assert (float(statistics.mean), float(statistics.var)) == pytest.approx((100, 400))
+    network.value.weight.data.zero_()
+    network.value.bias.data.zero_()
+    batch["value"] = torch.zeros(6, 4)
+    samples, _ = update.prepare(batch)
+    torch.testing.assert_close(samples.advantage, batch["reward"] - 100)
+    # all targets are one deviation away: 0.5 · 1² = 0.5
+    seen = update(batch, UpdateContext(np.random.default_rng(0), 0.0)).metrics
+    assert seen["loss/value"] == pytest.approx(0.5, rel=1e-4)
+
+
+def test_a_bootstrap_of_normalised_returns_is_in_units_of_the_rewards():
+    # Nothing ends; values of 0 mean 10: with gamma 0.5 and rewards of 5 the returns are 10 everywhere, all errors 0.
+    network = build_network(OBSERVATIONS, ACTIONS, ModelConfig(hidden=(8,)), seed=5, with_return_statistics=True)
+    network.value.weight.data.zero_()
+    network.value.bias.data.zero_()
+    network.return_statistics.mean.fill_(10)
+    network.return_statistics.var.fill_(4)
+    batch = make_batch(network)
+    batch["terminated"][:], batch["truncated"][:], batch["reward"][:] = False, False, 5.0
+    batch["value"] = torch.zeros(6, 4)
+    samples, _ = make_update(network, normalise_returns=True, gamma=0.5).prepare(batch)
+    torch.testing.assert_close(samples.returns, torch.full((6, 4), 10.0))
+    torch.testing.assert_close(samples.advantage, torch.zeros(6, 4))
 
 
 def test_images_are_picked_row_by_row_whatever_their_layout() -> None:

@@ -15,6 +15,7 @@ import torch
 
 from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
+from rollmill.algorithms.minibatches import minibatches
 from rollmill.algorithms.ppo import PPOConfig, PPOUpdate
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.learners.optimizer import FlatOptimizer
@@ -186,7 +187,7 @@ def test_ignoring_the_reset_after_the_last_row_values_the_wrong_state(memory):
     reset = played.batch["reset"].clone()
     reset[-1] = False
     last, _ = make_update(network)._bootstrap_values({**played.batch, "reset": reset})
-    assert (np.abs(last - played.last) > 1e-3).tolist() == [False, False, True, True]
+    assert (np.abs(last.numpy() - played.last) > 1e-3).tolist() == [False, False, True, True]
 
 
 @both_kinds
@@ -195,7 +196,7 @@ def test_the_first_ratio_is_one_for_every_step_of_a_recurrent_batch(memory):
     played = play(network)
     update = make_update(network, minibatch=T * 2)
     samples, _ = update.prepare(played.batch)
-    parts = list(update._minibatches(update._whole(played.batch, samples), np.random.default_rng(3)))
+    parts = list(minibatches(update.whole(played.batch, samples), T * 2, np.random.default_rng(3)))
     assert len(parts) == 2
     for obs, state, reset, action, old in parts:  # both before any step: the first ratio of every column
         with torch.no_grad():

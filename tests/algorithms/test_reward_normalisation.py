@@ -60,7 +60,7 @@ def test_rewards_are_divided_by_the_deviation_of_all_running_returns_so_far():
                     running[environment] = 0.0
                 running[environment] = gamma * running[environment] + float(batch["reward"][t, column])
                 seen.append(running[environment])
-        scaled, metrics = update.with_scaled_rewards(batch)
+        scaled, metrics = update._rewards(batch)
         deviation = np.sqrt(np.var(seen) + 1e-8)
         np.testing.assert_allclose(scaled["reward"], batch["reward"] / deviation, rtol=1e-5)
         assert metrics["return_deviation"] == pytest.approx(deviation, rel=1e-6)
@@ -71,22 +71,22 @@ def test_a_huge_reward_is_clipped_to_ten():
     update, _ = make_update()
     batch = make_batch(np.random.default_rng(1), list(range(64)), steps=32, first=True)
     batch["reward"][3, 5] = -1e6
-    assert float(update.with_scaled_rewards(batch)[0]["reward"].min()) == -10
+    assert float(update._rewards(batch)[0]["reward"].min()) == -10
 
 
 def test_what_is_carried_over_survives_a_checkpoint_to_the_bit():
     rng = np.random.default_rng(2)
     first, second = make_batch(rng, [0, 1, 2]), make_batch(rng, [0, 1, 2])
     update, network = make_update()
-    update.with_scaled_rewards(first)
+    update._rewards(first)
     resumed, other = make_update()
     other.load_state_dict(network.state_dict())
     resumed.restore(json.loads(json.dumps(update.state())))
-    expected = update.with_scaled_rewards(second)[0]["reward"]
-    assert torch.equal(resumed.with_scaled_rewards(second)[0]["reward"], expected)
+    expected = update._rewards(second)[0]["reward"]
+    assert torch.equal(resumed._rewards(second)[0]["reward"], expected)
     forgetful, other = make_update()
     other.load_state_dict({**network.state_dict()})
-    assert not torch.equal(forgetful.with_scaled_rewards(second)[0]["reward"], expected)
+    assert not torch.equal(forgetful._rewards(second)[0]["reward"], expected)
 
 
 def test_the_statistics_are_part_of_the_hash_and_only_where_they_are_used():

@@ -57,6 +57,11 @@ def torch_optimizer(kind, network):
     return torch.optim.RMSprop(network.parameters(), lr=RATE, alpha=0.99, eps=EPSILON)
 
 
+def step(optimizer, loss):
+    optimizer.accumulate(loss)
+    return optimizer.apply()
+
+
 def assert_equal(network, twin):
     """A step is about 0.01 in each weight: a ten-thousandth of that is rounding."""
     for (name, p), q in zip(network.named_parameters(), twin.parameters(), strict=True):
@@ -76,7 +81,7 @@ def test_several_steps_equal_torchs_with_its_clipping(rule, kind, max_norm, clip
     reference = torch_optimizer(rule, twin)
     norms = []
     for number in range(STEPS):
-        norm = ours.step(loss_of(network, kind, number))
+        norm = step(ours, loss_of(network, kind, number))
         norms.append(norm.item())
         torch.testing.assert_close(
             norm, theirs(reference, twin, max_norm, loss_of(twin, kind, number)), rtol=1e-4, atol=0
@@ -94,7 +99,7 @@ def test_clipping_changes_the_step(rule):
         network = make_network("mlp")
         optimizer = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, max_norm))
         for number in range(2):
-            optimizer.step(loss_of(network, "mlp", number))
+            step(optimizer, loss_of(network, "mlp", number))
         moved.append(nn.utils.parameters_to_vector(network.parameters()))
     assert (moved[0] - moved[1]).abs().max() > 1e-3
 
@@ -108,7 +113,7 @@ def test_a_new_rate_holds_for_the_steps_that_follow(rule):
         before = nn.utils.parameters_to_vector(network.parameters()).clone()
         ours.set_rate(rate)
         reference.param_groups[0]["lr"] = rate
-        ours.step(loss_of(network, "mlp", number))
+        step(ours, loss_of(network, "mlp", number))
         theirs(reference, twin, 1.0, loss_of(twin, "mlp", number))
         assert_equal(network, twin)
         assert torch.equal(before, nn.utils.parameters_to_vector(network.parameters())) == (rate == 0)
@@ -126,9 +131,30 @@ def test_accumulated_losses_make_the_step_of_their_sum(rule, kind, max_norm):
         for number in numbers:
             ours.accumulate(loss_of(network, kind, number))
         norm = ours.apply()
-        total = whole.step(sum(loss_of(twin, kind, number) for number in numbers))
+        total = step(whole, sum(loss_of(twin, kind, number) for number in numbers))
         torch.testing.assert_close(norm, total, rtol=1e-4, atol=0)
         assert_equal(network, twin)
+
+
+@pytest.mark.parametrize("shards", [2, 3, 4, 7])
+def test_shards_are_summed_in_a_fixed_tree(shards):
+    # subtrees of equal size are joined first: ((0 + 1) + (2 + 3)) + ((4 + 5) + 6)
+    network = make_network("mlp")
+    alone = []
+    for number in range(shards):
+        optimizer = FlatOptimizer(network, OptimizerSettings("adam", 0.0, EPSILON, None))
+        step(optimizer, loss_of(network, "mlp", number))
+        alone.append(optimizer._gradient.clone())
+    tree = [(1, gradient) for gradient in alone]
+    while len(tree) > 1:
+        pairs = [tree[i : i + 2] for i in range(0, len(tree), 2)]
+        tree = [(sum(n for n, _ in pair), pair[0][1] + pair[1][1]) if len(pair) == 2 else pair[0] for pair in pairs]
+    for _ in range(2):  # the second finds no gradient of the first
+        for number in range(shards):
+            optimizer.accumulate(loss_of(network, "mlp", number) / 2, number)
+            optimizer.accumulate(loss_of(network, "mlp", number) / 2, number)
+        optimizer.apply()
+        assert torch.equal(optimizer._gradient, tree[0][1])
 
 
 @both_networks
@@ -152,7 +178,7 @@ def test_parameters_stay_views_of_one_buffer_when_weights_are_loaded(rule, kind)
     ours = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, 1.0))
     reference = torch_optimizer(rule, twin)
     places = places_of(network)
-    ours.step(loss_of(network, kind, 0))
+    step(ours, loss_of(network, kind, 0))
     theirs(reference, twin, 1.0, loss_of(twin, kind, 0))
 
     other = make_network(kind)
@@ -165,7 +191,7 @@ def test_parameters_stay_views_of_one_buffer_when_weights_are_loaded(rule, kind)
     assert not any(p.data_ptr() == q.data_ptr() for p, q in zip(network.parameters(), other.parameters(), strict=True))
 
     for number in (1, 2):  # and the next steps move the loaded weights
-        ours.step(loss_of(network, kind, number))
+        step(ours, loss_of(network, kind, number))
         theirs(reference, twin, 1.0, loss_of(twin, kind, number))
     assert_equal(network, twin)
 
@@ -188,7 +214,7 @@ def test_a_frozen_parameter_is_left_where_it_is(rule):
     before, place = network[0].weight.clone(), network[0].weight.data_ptr()
     optimizer = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, None))
     moving = network[0].bias.detach().clone()
-    optimizer.step(network(torch.ones(2, 3)).mean())
+    step(optimizer, network(torch.ones(2, 3)).mean())
     assert torch.equal(network[0].weight, before)
     assert network[0].weight.data_ptr() == place
     assert not torch.equal(network[0].bias, moving)

@@ -62,7 +62,7 @@ class TracerUpdate:
         return Update({"seen": float(len(SEEN))})
 
 
-def tracer_network(observation_space, action_space, config, *, seed, with_reward_statistics=False):
+def tracer_network(observation_space, action_space, config, *, seed, **options):
     return TracerNetwork()
 
 

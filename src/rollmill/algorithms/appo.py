@@ -18,7 +18,6 @@ is the ratio of the loss alone, and lambda is such that without lag all of it is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -26,23 +25,23 @@ import torch
 from pydantic import Field, model_validator
 
 from rollmill import nested
+from rollmill.algorithms.minibatches import Minibatch, Samples, joined, pick_rows
 from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.ppo import (
     Evaluated,
-    Minibatch,
     PPOConfig,
-    PPOUpdate,
-    Samples,
-    Terms,
+    Steps,
+    annealed,
     divergence,
     fixed_unrolls,
-    joined,
     normalised,
-    pick_rows,
+    ppo_epoch,
+    ppo_loss,
     summarise,
 )
 from rollmill.algorithms.recipe import Optimizer, Recipe, Update, UpdateContext
 from rollmill.algorithms.returns import explained_variance, successor_values, vtrace
+from rollmill.algorithms.scaling import RewardScaling, in_units_of_rewards, in_units_of_values
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
 from rollmill.nested import Nested
@@ -77,7 +76,6 @@ class APPOConfig(PPOConfig):
     vtrace: bool = Field(default=True, description="correct returns for lag; false: as if the unrolls were fresh")
     rho_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs a step's own error")
     c_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs the errors after it")
-    normalise_returns: bool = Field(default=False, description="learn values in units of the returns' deviation")
 
     def flow(self, groups: int) -> Flow:
         """Nobody waits: every actor owes up to `in_flight` unrolls, and `unrolls` of any make an update."""
@@ -102,16 +100,13 @@ class APPOConfig(PPOConfig):
                 f"algorithm.minibatch={self.minibatch} doesn't cut the batch along whole unrolls of {self.unroll}; "
                 f"choose {self.unroll} times a divisor of {columns}, the environments of an update's unrolls"
             )
+        self._check_shards(self.minibatch // self.unroll)
         super().check_batch(columns, is_recurrent)
 
-    @model_validator(mode="after")
-    def _refuse_two_normalisations(self) -> Self:
-        if self.normalise_rewards and self.normalise_returns:
-            raise ValueError(
-                "algorithm.normalise_rewards=true and algorithm.normalise_returns=true both set the units of values; "
-                "remove one of them"
-            )
-        return self
+    @property
+    def network_options(self) -> dict[str, bool]:
+        """Which running statistics the network keeps; those of returns always, so that weights fit either setting."""
+        return {**super().network_options, "with_return_statistics": True}
 
     @model_validator(mode="after")
     def _refuse_two_schedules(self) -> Self:
@@ -153,41 +148,37 @@ class Targets(NamedTuple):
     predicted: torch.Tensor  # the values that they were found with
 
 
-class APPOUpdate(PPOUpdate):
-    """Epochs of minibatch steps on unrolls of any age; the first goes along whole ones, the others are PPO's."""
-
-    _config: APPOConfig
+class APPOUpdate:
+    """Epochs of minibatch steps on unrolls of any age; the first pass takes whole unrolls, the others are PPO's."""
 
     def __init__(self, network: Network, optimizer: Optimizer, config: APPOConfig) -> None:
-        super().__init__(network, optimizer, config)
-        self._rate = config.learning_rate  # moves when it is adaptive
-
-    def state(self) -> dict[str, Any]:
-        """What the updates so far have left, next to weights and optimiser."""
-        return {**super().state(), "learning_rate": self._rate}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
-        super().restore(state)
-        self._rate = state["learning_rate"]
+        self._network, self._optimizer, self._config = network, optimizer, config
+        self._rewards = RewardScaling(network.reward_statistics, config.gamma)
+        self._rate = config.learning_rate  # changes when it is adaptive
 
     def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
         """Leave out what is too old, then take epochs × minibatches steps; the batch is [T, B, …]."""
         config, network = self._config, self._network
-        remaining = 1.0 - context.progress
-        rate = self._rate * (remaining if config.anneal_learning_rate else 1.0)
-        clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
+        rate, clip = annealed(config, self._rate, context.progress)
         self._optimizer.set_rate(rate)
 
-        batch, scale = self.with_scaled_rewards(batch)
+        batch, scale = self._rewards(batch)
         whole = self._fresh(batch)
         masked = 1.0 - whole.reward.numel() / batch["reward"].numel()  # the share of steps that are left out
         seen = {"masked_fraction": masked, "learning_rate": rate, **scale}
         if not whole.reward.numel():
             return Update({**seen, "gradient_steps": 0.0})
+
         network.train()
-        found = Targets(*(torch.empty_like(whole.reward) for _ in Targets._fields))
-        terms, norms = self._learn(self._passes(whole, batch, found, context.rng), clip)
+        taken = Steps([], [])
+        found = self._first_epoch(whole, batch, clip, context.rng, taken)
+        if config.epochs > 1:
+            known = self._known(whole, found)
+        for _ in range(1, config.epochs):
+            if taken.is_too_far(config):
+                break
+            ppo_epoch(known, network, self._optimizer, config, clip, context.rng, taken)
+
         if config.adaptive_kl is not None:
             seen["kl_after"] = moved = self._moved(whole, context.rng)
             self._rate = adapted_rate(self._rate, moved, config.adaptive_kl)
@@ -196,57 +187,51 @@ class APPOUpdate(PPOUpdate):
         if config.normalise_returns:
             network.observe_returns(found.returns.flatten())
 
-        return Update(
-            {
-                **summarise(terms, clip),
-                **_importance(terms, config.rho_bar),
-                "grad_norm": float(norms.mean()),
-                "explained_variance": explained_variance(found.predicted.cpu().numpy(), found.returns.cpu().numpy()),
-                "gradient_steps": float(len(norms)),
-                **seen,
-            },
-            norms,
-        )
+        quality = explained_variance(found.predicted.cpu().numpy(), found.returns.cpu().numpy())
+        metrics = {**summarise(taken, clip), **_importance(taken, config.rho_bar), "explained_variance": quality}
+        return Update({**metrics, **seen}, torch.stack(taken.norms))
 
-    def _passes(
-        self, whole: Columns, batch: dict[str, Any], found: Targets, rng: np.random.Generator
-    ) -> Iterator[Iterator[Evaluated]]:
-        """The first pass finds the targets; the others learn from them what PPO would."""
-        yield self._first_pass(whole, batch, found, rng)
-        if self._config.epochs > 1:
-            known = self._known(whole, found)
-            for _ in range(1, self._config.epochs):
-                yield map(self._evaluated, self._minibatches(known, rng))
-
-    def _first_pass(
-        self, whole: Columns, batch: dict[str, Any], found: Targets, rng: np.random.Generator
-    ) -> Iterator[Evaluated]:
+    def _first_epoch(
+        self, whole: Columns, batch: dict[str, Any], clip: float | None, rng: np.random.Generator, taken: Steps
+    ) -> Targets:
+        """A gradient step per minibatch of whole unrolls; the targets that were computed on the way."""
+        config = self._config
+        found = Targets(*(torch.empty_like(whole.reward) for _ in Targets._fields))
         for part in self._unrolls(whole, rng):
-            now, targets = self.evaluate(part, batch)
-            for field, values in zip(found, targets, strict=True):
-                field[:, part.number[0]] = values
-            yield now
+            evaluated = []
+            for shard in _shards(part, config.shards):
+                now, targets = self.evaluate(shard, batch)
+                for field, values in zip(found, targets, strict=True):
+                    field[:, shard.number[0]] = values
+                evaluated.append(now)
+            if config.normalise_advantage:
+                evaluated = _with_normalised_advantages(evaluated)
+            for number, now in enumerate(evaluated):
+                loss, terms = ppo_loss(now, config, clip, part.reward.numel())
+                self._optimizer.accumulate(loss, number)
+                taken.terms.append(terms)
+            taken.norms.append(self._optimizer.apply())
+        return found
 
     def evaluate(self, part: Columns, batch: dict[str, Any]) -> tuple[Evaluated, Targets]:
-        """What the network says now of whole unrolls, and the targets that follow from it."""
+        """The network's outputs for whole unrolls, and the targets computed from them."""
         network = self._network
         steps = len(part.action)
         obs = _unflat(part.obs, part.reset.shape)
         output = network(nested.index(obs, slice(0, steps)), part.state, part.reset[:steps])
         log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, part.action)
-        with torch.no_grad():  # nothing is learned from what follows the unroll: it goes without a way back
+        with torch.no_grad():  # no gradient flows through what follows the unroll
             state = nested.map_leaves(torch.Tensor.detach, output.state)
             last = network(nested.index(obs, slice(steps, None)), state, part.reset[steps:]).value
         targets = self._targets(part, batch, log_prob.detach(), torch.cat([output.value.detach(), last]))
-        old = self._samples(part, targets)
-        if self._config.normalise_advantage:
-            old = old._replace(advantage=normalised(old.advantage))
-        return Evaluated(log_prob, entropy, output.value, old), targets
+        return Evaluated(log_prob, entropy, output.value, self._samples(part, targets)), targets
 
     def _samples(self, part: Columns, targets: Targets) -> Samples:
         """What the loss compares with, in the units of the value head."""
-        goal = _statistics(self._network)(targets.returns) if self._config.normalise_returns else targets.returns
-        return Samples(part.log_prob, part.value, targets.advantage, goal)
+        returns = targets.returns
+        if self._config.normalise_returns:
+            returns = in_units_of_values(self._network, returns)
+        return Samples(part.log_prob, part.value, targets.advantage, returns)
 
     def _known(self, whole: Columns, found: Targets) -> Minibatch:
         """All that the later passes learn from: with memory sequences [T, B], else single steps [N]."""
@@ -267,7 +252,7 @@ class APPOUpdate(PPOUpdate):
             state = nested.index(batch["final_state"], rows)
             final = network(obs, state, torch.zeros_like(rows, dtype=torch.bool).unsqueeze(0)).value[0]
         if config.normalise_returns:
-            value, final = (_statistics(network).undo(field) for field in (value, final))
+            value, final = (in_units_of_rewards(network, field) for field in (value, final))
 
         log_ratio = log_prob - part.log_prob if config.vtrace else torch.zeros_like(log_prob)
         reward, terminated, truncated, ratios, values, final_value = (
@@ -324,6 +309,15 @@ class APPOUpdate(PPOUpdate):
         params = self._network(_unflat(few.obs, few.reset.shape), few.state, few.reset).params[:-1]
         return divergence(self._network.distribution.log_prob(params, few.action) - few.log_prob)
 
+    def state(self) -> dict[str, Any]:
+        """State between updates apart from weights and optimiser, for a checkpoint."""
+        return {**self._rewards.state(), "learning_rate": self._rate}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self._rewards.restore(state)
+        self._rate = state["learning_rate"]
+
 
 def adapted_rate(rate: float, kl: float, target: float) -> float:
     """A higher learning rate where the policy moved less than half as far as it should, a lower one beyond twice."""
@@ -334,19 +328,29 @@ def adapted_rate(rate: float, kl: float, target: float) -> float:
     return min(max(rate, RATE_BOUNDS[0]), RATE_BOUNDS[1])
 
 
-def _importance(terms: list[Terms], rho_bar: float) -> dict[str, float]:
-    """How much of the unrolls V-trace still believes: 1 and 0 when they are fresh."""
-    ratio = torch.cat([part.log_ratio.flatten() for part in terms]).exp()
+def _importance(taken: Steps, rho_bar: float) -> dict[str, float]:
+    """V-trace's weights: mean of the bounded ratio and share of bounded ones; 1 and 0 when unrolls are fresh."""
+    ratio = torch.cat([part.log_ratio.flatten() for part in taken.terms]).exp()
     return {
         "rho_mean": float(ratio.clamp(max=rho_bar).mean()),
         "rho_clipped_fraction": float((ratio > rho_bar).float().mean()),
     }
 
 
-def _statistics(network: Network) -> Any:
-    """The running statistics of the returns, which the recipe's network has."""
-    assert network.return_statistics is not None
-    return network.return_statistics
+def _with_normalised_advantages(evaluated: list[Evaluated]) -> list[Evaluated]:
+    """Advantages normalised over all shards of a minibatch."""
+    every = [now.old.advantage for now in evaluated]
+    scaled = normalised(torch.cat(every, 1) if len(every) > 1 else every[0])
+    parts = torch.split(scaled, [shard.shape[1] for shard in every], 1)
+    return [now._replace(old=now.old._replace(advantage=part)) for now, part in zip(evaluated, parts, strict=True)]
+
+
+def _shards(part: Columns, count: int) -> list[Columns]:
+    """The columns of a minibatch in `count` equal parts."""
+    if count == 1:
+        return [part]
+    every = torch.arange(part.reset.shape[1], device=part.reset.device)
+    return [_chosen(part, columns) for columns in every.tensor_split(count) if len(columns)]
 
 
 def _unflat(obs: Nested, shape: torch.Size) -> Nested:
@@ -369,7 +373,7 @@ RECIPE = Recipe(
     name="appo",
     summary="asynchronous PPO with V-trace on unrolls of any age, feed-forward and recurrent",
     config=APPOConfig,
-    network=partial(build_network, with_return_statistics=True),
+    network=build_network,
     policy=StochasticPolicy,
     assembler=fixed_unrolls,
     store=StoreSpec("arrivals"),

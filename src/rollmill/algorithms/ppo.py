@@ -13,8 +13,7 @@ after the epoch in which the KL divergence exceeds `target_kl`; time limits boot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -22,6 +21,7 @@ import torch
 from pydantic import Field, model_validator
 
 from rollmill import nested
+from rollmill.algorithms.minibatches import Minibatch, Samples, joined, minibatches
 from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.recipe import (
     AlgorithmConfig,
@@ -31,13 +31,11 @@ from rollmill.algorithms.recipe import (
     Update,
     UpdateContext,
 )
-from rollmill.algorithms.returns import explained_variance, gae, running_returns, successor_values
+from rollmill.algorithms.returns import explained_variance, gae, successor_values
+from rollmill.algorithms.scaling import RewardScaling, in_units_of_rewards, in_units_of_values
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
-from rollmill.nested import Nested
-from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
-
-REWARD_BOUND = 10.0  # to which normalised rewards are clipped
+from rollmill.types import AssemblerSpec, StoreSpec, TopologySpec
 
 
 class PPOConfig(AlgorithmConfig):
@@ -63,6 +61,10 @@ class PPOConfig(AlgorithmConfig):
     normalise_rewards: bool = Field(
         default=False, description="divide rewards by the running deviation of discounted returns, clip to ±10"
     )
+    normalise_returns: bool = Field(default=False, description="learn values in units of the returns' deviation")
+    shards: int = Field(
+        default=1, ge=1, description="parts of a minibatch whose gradients are computed one by one and then summed"
+    )
     target_kl: float | None = Field(
         default=None, gt=0, description="stop the update after an epoch beyond this; null: never"
     )
@@ -75,6 +77,7 @@ class PPOConfig(AlgorithmConfig):
         remedy = f"choose a divisor of {batch} = {columns} environments × {self.unroll} steps"
         if batch % self.minibatch:
             raise Refused(f"algorithm.minibatch={self.minibatch} doesn't divide the batch of {batch}; {remedy}")
+        self._check_shards(self.minibatch // self.unroll if is_recurrent else self.minibatch)
         if self.minibatch == 1 and self.normalise_advantage:
             raise Refused(
                 "algorithm.minibatch=1 has no deviation to normalise advantages with; "
@@ -86,10 +89,17 @@ class PPOConfig(AlgorithmConfig):
                 f"has memory; choose {self.unroll} times a divisor of {columns}"
             )
 
+    def _check_shards(self, parts: int) -> None:
+        if parts % self.shards:
+            raise Refused(
+                f"algorithm.shards={self.shards} doesn't divide the {parts} sequences or steps of a minibatch; "
+                f"choose a divisor of {parts}"
+            )
+
     def tiny(self, columns: int) -> tuple[Self, int]:
-        """Short unrolls, one epoch, one minibatch."""
+        """Short unrolls, one epoch, one minibatch, one shard."""
         unroll = min(self.unroll, 16)
-        changes = {"unroll": unroll, "epochs": 1, "minibatch": columns * unroll}
+        changes = {"unroll": unroll, "epochs": 1, "minibatch": columns * unroll, "shards": 1}
         return self.model_copy(update=changes), 2 * columns * unroll
 
     @model_validator(mode="after")
@@ -98,10 +108,22 @@ class PPOConfig(AlgorithmConfig):
             raise ValueError("algorithm.anneal_clip=true is not read while algorithm.clip=null; remove one of them")
         return self
 
+    @model_validator(mode="after")
+    def _refuse_two_normalisations(self) -> Self:
+        if self.normalise_rewards and self.normalise_returns:
+            raise ValueError(
+                "algorithm.normalise_rewards=true and algorithm.normalise_returns=true both set the units of values; "
+                "remove one of them"
+            )
+        return self
+
     @property
-    def with_reward_statistics(self) -> bool:
-        """Whether the network keeps the statistics that rewards are normalised with."""
-        return self.normalise_rewards
+    def network_options(self) -> dict[str, bool]:
+        """Which running statistics the network keeps."""
+        return {
+            "with_reward_statistics": self.normalise_rewards,
+            "with_return_statistics": self.normalise_returns,
+        }
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:
@@ -109,27 +131,8 @@ class PPOConfig(AlgorithmConfig):
         return OptimizerSettings(self.optimizer, self.learning_rate, self.optimizer_epsilon, self.max_grad_norm)
 
 
-class Samples(NamedTuple):
-    """What the loss compares the network's outputs with; any leading axes."""
-
-    log_prob: torch.Tensor
-    value: torch.Tensor
-    advantage: torch.Tensor
-    returns: torch.Tensor
-
-
-class Minibatch(NamedTuple):
-    """What one gradient step sees, time-major."""
-
-    obs: Nested
-    state: Nested
-    reset: torch.Tensor
-    action: torch.Tensor
-    old: Samples
-
-
 class Evaluated(NamedTuple):
-    """What the network says now about some steps, and what the loss compares it with."""
+    """The network's outputs for some steps, and what the loss compares them with."""
 
     log_prob: torch.Tensor
     entropy: torch.Tensor
@@ -138,7 +141,7 @@ class Evaluated(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The parts of the loss of each sample, without gradient; their means are what is logged."""
+    """The parts of the loss of each sample, without gradient; their means are logged."""
 
     surrogate: torch.Tensor
     value_error: torch.Tensor
@@ -146,8 +149,8 @@ class Terms(NamedTuple):
     log_ratio: torch.Tensor
 
 
-def ppo_loss(now: Evaluated, config: PPOConfig, clip: float | None) -> tuple[torch.Tensor, Terms]:
-    """The objective above, for advantages that are normalised already, and its terms."""
+def ppo_loss(now: Evaluated, config: PPOConfig, clip: float | None, samples: int) -> tuple[torch.Tensor, Terms]:
+    """A shard's part of the objective over a minibatch of `samples`; advantages are normalised already."""
     log_prob, entropy, value, old = now
     log_ratio = log_prob - old.log_prob
     ratio = log_ratio.exp()
@@ -162,128 +165,48 @@ def ppo_loss(now: Evaluated, config: PPOConfig, clip: float | None) -> tuple[tor
         error = torch.max(error, (bounded - old.returns).square())
 
     each = (0.5 * config.value_coefficient) * error - surrogate - config.entropy_coefficient * entropy
-    return each.mean(), Terms(surrogate.detach(), error.detach(), entropy.detach(), log_ratio.detach())
-
-
-def summarise(terms: list[Terms], clip: float | None) -> dict[str, float]:
-    """Means over all samples of the update, in one go: a call per minibatch would cost as much as the loss itself."""
-    surrogate, error, entropy, log_ratio = (
-        torch.cat([t.flatten() for t in column]) for column in zip(*terms, strict=True)
-    )
-    ratio = log_ratio.exp()
-    return {
-        "loss/policy": -float(surrogate.mean()),
-        "loss/value": 0.5 * float(error.mean()),
-        "entropy": float(entropy.mean()),
-        "kl": divergence(log_ratio),
-        "clip_fraction": 0.0 if clip is None else float(((ratio - 1).abs() > clip).float().mean()),
-    }
-
-
-def divergence(log_ratio: torch.Tensor) -> float:
-    """Schulman's k3 estimate of KL(old, new): unbiased and never negative."""
-    return float((log_ratio.expm1() - log_ratio).mean())
-
-
-def normalised(advantage: torch.Tensor) -> torch.Tensor:
-    """Mean 0 and deviation 1; one alone, left over where other environments failed, is as good as the mean: 0."""
-    if advantage.numel() < 2:
-        return torch.zeros_like(advantage)
-    deviation, mean = torch.std_mean(advantage)
-    return (advantage - mean) / (deviation + 1e-8)
+    return each.sum() / samples, Terms(surrogate.detach(), error.detach(), entropy.detach(), log_ratio.detach())
 
 
 class PPOUpdate:
     """Epochs of minibatch steps on one batch of fresh unrolls."""
 
     def __init__(self, network: Network, optimizer: Optimizer, config: PPOConfig) -> None:
-        self._network = network
-        self._optimizer = optimizer
-        self._config = config
-        self._running = np.zeros(0)  # discounted return of each environment's running episode
-
-    def state(self) -> dict[str, Any]:
-        """What the updates so far have left, next to weights and optimiser."""
-        return {"running_returns": self._running.tolist()}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
-        self._running = np.array(state.get("running_returns", []), np.float64)
+        self._network, self._optimizer, self._config = network, optimizer, config
+        self._rewards = RewardScaling(network.reward_statistics, config.gamma)
 
     def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
         """Estimate returns, then take epochs × minibatches steps; the batch is [T, B, …]."""
         config, network = self._config, self._network
-        remaining = 1.0 - context.progress
-        rate = config.learning_rate * (remaining if config.anneal_learning_rate else 1.0)
-        clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
+        rate, clip = annealed(config, config.learning_rate, context.progress)
         self._optimizer.set_rate(rate)
 
-        batch, scale = self.with_scaled_rewards(batch)
+        batch, scale = self._rewards(batch)
         samples, quality = self.prepare(batch)
-        whole = self._whole(batch, samples)
+        whole = self.whole(batch, samples)
+
         network.train()
-        passes = (map(self._evaluated, self._minibatches(whole, context.rng)) for _ in range(config.epochs))
-        terms, norms = self._learn(passes, clip)
+        taken = Steps([], [])
+        for _ in range(config.epochs):
+            ppo_epoch(whole, network, self._optimizer, config, clip, context.rng, taken)
+            if taken.is_too_far(config):
+                break
         # Statistics move only now: the ratio compares two policies that saw equally normalised observations.
         network.observe(nested.index(batch["obs"], slice(0, -1)))
+        if config.normalise_returns:
+            network.observe_returns(samples.returns.flatten())
 
-        return Update(
-            {
-                **summarise(terms, clip),
-                "grad_norm": float(norms.mean()),
-                "explained_variance": quality,
-                "learning_rate": rate,
-                "gradient_steps": float(len(norms)),
-                **scale,
-            },
-            norms,
-        )
-
-    def _learn(self, passes: Iterable[Iterable[Evaluated]], clip: float | None) -> tuple[list[Terms], torch.Tensor]:
-        """A gradient step behind each minibatch that is evaluated, until the policy has moved too far in one pass.
-
-        The terms of every step's loss, and the norms of the gradients.
-        """
-        terms: list[Terms] = []
-        norms: list[torch.Tensor] = []
-        for one_pass in passes:
-            for now in one_pass:
-                loss, parts = ppo_loss(now, self._config, clip)
-                norms.append(self._optimizer.step(loss))
-                terms.append(parts)
-            if self._config.target_kl is not None and divergence(terms[-1].log_ratio) > self._config.target_kl:
-                break
-        return terms, torch.stack(norms)
-
-    def _evaluated(self, part: Minibatch) -> Evaluated:
-        output = self._network(part.obs, part.state, part.reset)
-        log_prob, entropy = self._network.distribution.log_prob_and_entropy(output.params, part.action)
-        return Evaluated(log_prob, entropy, output.value, part.old)
-
-    def with_scaled_rewards(self, batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-        """The batch with its rewards divided by the deviation of running returns, which learns from it first."""
-        statistics, reward = self._network.reward_statistics, batch["reward"]
-        if statistics is None:
-            return batch, {}
-        number, rewards, reset = (batch[field].cpu().numpy() for field in ("environment", "reward", "reset"))
-        self._running = np.pad(self._running, (0, max(0, number.max() + 1 - len(self._running))))
-        returns = np.empty(rewards.shape)
-        turn = _occurrences(number)
-        for columns in (turn == i for i in range(turn.max() + 1)):  # of one environment in the order of their unrolls
-            before = self._running[number[columns]]
-            returns[:, columns] = running_returns(rewards[:, columns], reset[:-1, columns], before, self._config.gamma)
-            self._running[number[columns]] = returns[-1, columns]
-        statistics.update(torch.from_numpy(returns).to(reward.device))
-        scaled = (reward / statistics.deviation.float()).clamp(-REWARD_BOUND, REWARD_BOUND)
-        return {**batch, "reward": scaled}, {"return_deviation": float(statistics.deviation)}
+        metrics = {**summarise(taken, clip), "explained_variance": quality, "learning_rate": rate, **scale}
+        return Update(metrics, torch.stack(taken.norms))
 
     def prepare(self, batch: dict[str, Any]) -> tuple[Samples, float]:
         """Advantages and returns from behaviour values, bootstrapped at the true successors."""
         config = self._config
-        reward, value, terminated, truncated = (
-            batch[field].cpu().numpy() for field in ("reward", "value", "terminated", "truncated")
-        )
-        last_value, final_value = self._bootstrap_values(batch)
+        values = [batch["value"], *self._bootstrap_values(batch)]
+        if config.normalise_returns:
+            values = [in_units_of_rewards(self._network, value) for value in values]
+        value, last_value, final_value = (field.cpu().numpy() for field in values)
+        reward, terminated, truncated = (batch[field].cpu().numpy() for field in ("reward", "terminated", "truncated"))
         following = successor_values(value, last_value, truncated, final_value)
         advantage = gae(reward, value, following, terminated, truncated, config.gamma, config.gae_lambda)
         returns = advantage + value
@@ -292,7 +215,7 @@ class PPOUpdate:
         return Samples(batch["log_prob"], batch["value"], *targets), explained_variance(value, returns)
 
     @torch.no_grad()
-    def _bootstrap_values(self, batch: dict[str, Any]) -> tuple[Array, Array]:
+    def _bootstrap_values(self, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """V of what follows the last row, [B], and V of the true successor at every truncation, in row-major order."""
         network, truncated = self._network.eval(), batch["truncated"]
         following = nested.index(batch["obs"], slice(-1, None))
@@ -304,72 +227,104 @@ class PPOUpdate:
             obs = nested.map_leaves(lambda leaf: leaf[cut].unsqueeze(0), batch["final_obs"])
             state = nested.index(batch["final_state"], cut)
             final = network(obs, state, torch.zeros_like(cut[cut]).unsqueeze(0)).value[0]
-        return last.cpu().numpy(), final.cpu().numpy()
+        return last, final
 
-    def _whole(self, batch: dict[str, Any], samples: Samples) -> Minibatch:
+    def whole(self, batch: dict[str, Any], samples: Samples) -> Minibatch:
         """All that the epochs learn from: with memory sequences [T, B], else single steps [N]."""
+        if self._config.normalise_returns:
+            samples = samples._replace(returns=in_units_of_values(self._network, samples.returns))
         obs, reset = nested.index(batch["obs"], slice(0, -1)), batch["reset"][:-1]
         if self._network.is_recurrent:
             return Minibatch(obs, batch["state"], reset, batch["action"], samples)
         obs = self._network.arrange(nested.map_leaves(joined, obs))
         return Minibatch(obs, {}, joined(reset), joined(batch["action"]), Samples(*map(joined, samples)))
 
-    def _minibatches(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """One epoch in shuffled order, advantages normalised within each minibatch."""
-        shuffle = self._shuffled_sequences if self._network.is_recurrent else self._shuffled_steps
-        for obs, state, reset, action, old in shuffle(whole, rng):
-            if self._config.normalise_advantage:
-                old = old._replace(advantage=normalised(old.advantage))
-            yield Minibatch(obs, state, reset, action, old)
+    def state(self) -> dict[str, Any]:
+        """State between updates apart from weights and optimiser, for a checkpoint."""
+        return self._rewards.state()
 
-    def _shuffled_steps(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """Without memory single steps are shuffled and cut into [1, minibatch]."""
-        samples = whole.action.shape[0]
-        order = torch.from_numpy(rng.permutation(samples)).to(whole.action.device)
-
-        def cut(field: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return pick_rows(field, order).unsqueeze(0).tensor_split(max(samples // self._config.minibatch, 1), 1)
-
-        obs, resets, actions = nested.map_leaves(cut, whole.obs), cut(whole.reset), cut(whole.action)
-        olds = zip(*map(cut, whole.old), strict=True)
-        for number, (reset, action, old) in enumerate(zip(resets, actions, olds, strict=True)):
-            yield Minibatch(nested.index(obs, number), {}, reset, action, Samples(*old))
-
-    def _shuffled_sequences(self, whole: Minibatch, rng: np.random.Generator) -> Iterator[Minibatch]:
-        """With memory, whole columns are shuffled and the state each began with goes along."""
-        steps, columns = whole.reset.shape
-        order = torch.from_numpy(rng.permutation(columns)).to(whole.action.device)
-        for chosen in order.tensor_split(max(steps * columns // self._config.minibatch, 1)):
-            pick = partial(torch.index_select, dim=1, index=chosen)  # for images many times as fast as [:, chosen]
-            yield Minibatch(
-                nested.map_leaves(pick, whole.obs),
-                nested.index(whole.state, chosen),
-                pick(whole.reset),
-                pick(whole.action),
-                Samples(*map(pick, whole.old)),
-            )
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+        self._rewards.restore(state)
 
 
-def _occurrences(numbers: Array) -> Array:
-    """How often each entry has come before."""
-    seen: dict[int, int] = {}
-    counts = []
-    for number in numbers.tolist():
-        counts.append(seen.get(number, 0))
-        seen[number] = counts[-1] + 1
-    return np.array(counts)
+class Steps(NamedTuple):
+    """The gradient steps of an update so far."""
+
+    terms: list[Terms]  # of every shard of every step
+    norms: list[torch.Tensor]  # of the gradient of every step, before clipping
+
+    def is_too_far(self, config: PPOConfig) -> bool:
+        """Whether the KL divergence of the last step exceeds the target."""
+        if config.target_kl is None:
+            return False
+        last = self.terms[-config.shards :]
+        return divergence(torch.cat([shard.log_ratio.flatten() for shard in last])) > config.target_kl
 
 
-def joined(field: torch.Tensor) -> torch.Tensor:
-    """[T, B, …] → [N, …]."""
-    return field.flatten(0, 1)
+def ppo_epoch(
+    whole: Minibatch,
+    network: Network,
+    optimizer: Optimizer,
+    config: PPOConfig,
+    clip: float | None,
+    rng: np.random.Generator,
+    taken: Steps,
+) -> None:
+    """One pass over all samples in shuffled order: a gradient step per minibatch, summed over its shards."""
+    for minibatch in minibatches(whole, config.minibatch, rng):
+        if config.normalise_advantage:
+            advantage = normalised(minibatch.old.advantage)
+            minibatch = minibatch._replace(old=minibatch.old._replace(advantage=advantage))
+        for number, shard in enumerate(minibatch.shards(config.shards)):
+            loss, terms = ppo_loss(evaluate(network, shard), config, clip, minibatch.reset.numel())
+            optimizer.accumulate(loss, number)
+            taken.terms.append(terms)
+        taken.norms.append(optimizer.apply())
 
 
-def pick_rows(rows: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    """`rows[order]`, copied row by row, which for images is ten times as fast as element by element."""
-    if rows.ndim == 4 and rows.is_contiguous(memory_format=torch.channels_last):
-        return rows.permute(0, 2, 3, 1).index_select(0, order).permute(0, 3, 1, 2)  # as it lies in memory
-    return rows.index_select(0, order)
+def evaluate(network: Network, shard: Minibatch) -> Evaluated:
+    """The network's outputs for the steps of a shard."""
+    output = network(shard.obs, shard.state, shard.reset)
+    log_prob, entropy = network.distribution.log_prob_and_entropy(output.params, shard.action)
+    return Evaluated(log_prob, entropy, output.value, shard.old)
+
+
+def annealed(config: PPOConfig, rate: float, progress: float) -> tuple[float, float | None]:
+    """Learning rate and clip range at this part of training."""
+    remaining = 1.0 - progress
+    clip = config.clip * remaining if config.clip is not None and config.anneal_clip else config.clip
+    return rate * (remaining if config.anneal_learning_rate else 1.0), clip
+
+
+def summarise(taken: Steps, clip: float | None) -> dict[str, float]:
+    """Means over all samples of the update, at once: a call per minibatch would cost as much as the loss itself."""
+    surrogate, error, entropy, log_ratio = (
+        torch.cat([t.flatten() for t in column]) for column in zip(*taken.terms, strict=True)
+    )
+    ratio = log_ratio.exp()
+    return {
+        "loss/policy": -float(surrogate.mean()),
+        "loss/value": 0.5 * float(error.mean()),
+        "entropy": float(entropy.mean()),
+        "kl": divergence(log_ratio),
+        "clip_fraction": 0.0 if clip is None else float(((ratio - 1).abs() > clip).float().mean()),
+        "grad_norm": float(torch.stack(taken.norms).mean()),
+        "gradient_steps": float(len(taken.norms)),
+    }
+
+
+def divergence(log_ratio: torch.Tensor) -> float:
+    """Schulman's k3 estimate of KL(old, new): unbiased and never negative."""
+    return float((log_ratio.expm1() - log_ratio).mean())
+
+
+def normalised(advantage: torch.Tensor) -> torch.Tensor:
+    """Mean 0 and deviation 1; a single one, left where other environments failed, becomes 0."""
+    if advantage.numel() < 2:
+        return torch.zeros_like(advantage)
+    deviation, mean = torch.std_mean(advantage)
+    return (advantage - mean) / (deviation + 1e-8)
 
 
 def fixed_unrolls(config: PPOConfig) -> AssemblerSpec:

@@ -23,14 +23,11 @@ class Optimizer(Protocol):
     def set_rate(self, rate: float) -> None:
         """The learning rate of the following steps."""
 
-    def step(self, loss: torch.Tensor) -> torch.Tensor:
-        """Zero, back-propagate, reduce over ranks when there are several, clip, step; the gradient's norm."""
-
-    def accumulate(self, loss: torch.Tensor) -> None:
-        """Back-propagate only; gradients add up until `apply`."""
+    def accumulate(self, loss: torch.Tensor, shard: int = 0) -> None:
+        """Back-propagate; the gradients of one shard add up in order, shards are summed in a fixed tree."""
 
     def apply(self) -> torch.Tensor:
-        """Reduce, clip and step with what was accumulated, then zero; the gradient's norm."""
+        """Sum the shards, clip and step; the gradient's norm before clipping."""
 
 
 class UpdateContext(NamedTuple):
@@ -80,9 +77,9 @@ class AlgorithmConfig(Config):
         raise TypeError(f"{type(self).__name__} has no tiny form")
 
     @property
-    def with_reward_statistics(self) -> bool:
-        """Whether the network keeps the statistics that rewards are normalised with."""
-        return False
+    def network_options(self) -> dict[str, bool]:
+        """Further arguments of the recipe's network builder."""
+        return {}
 
     @property
     def optimizer_settings(self) -> OptimizerSettings:
@@ -109,6 +106,7 @@ class NetworkBuilder(Protocol):
         config: ModelConfig,
         *,
         seed: int,
+        with_return_statistics: bool = False,
         with_reward_statistics: bool = False,
     ) -> Network:
         """The freshly initialised network; all its randomness comes from `seed`."""

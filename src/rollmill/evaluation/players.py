@@ -59,7 +59,7 @@ class PolicySource:
             action_space,
             config.model,
             seed=0,
-            with_reward_statistics=config.algorithm.with_reward_statistics,
+            **config.algorithm.network_options,
         )
 
     def refresh(self, weights: Mapping[str, Array], name: str | Path) -> None:

@@ -30,6 +30,9 @@ class FlatOptimizer:
         for p in parameters:
             p.data, p.grad = (_view_like(p, buffer, offset) for buffer in (self._flat, self._gradient))
             offset += p.numel()
+        self._is_spent = False  # the gradient has been applied; it is kept until the next one, to be looked at
+        self._shard = 0  # whose gradient is being accumulated
+        self._sums: list[tuple[int, torch.Tensor]] = []  # subtrees of earlier shards: (shards in it, gradient)
         self._rate = settings.learning_rate
         self._max_norm = settings.max_grad_norm
         self._rule: _Rule = (_RMSprop if settings.kind == "rmsprop" else _Adam)(self._flat, settings.epsilon)
@@ -38,20 +41,28 @@ class FlatOptimizer:
         """The learning rate of the following steps."""
         self._rate = rate
 
-    def step(self, loss: torch.Tensor) -> torch.Tensor:
-        """Zero, back-propagate, clip, step; the gradient's norm before clipping."""
-        self._gradient.zero_()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return self._descend()
-
-    def accumulate(self, loss: torch.Tensor) -> None:
-        """Back-propagate only; gradients add up until `apply`."""
+    def accumulate(self, loss: torch.Tensor, shard: int = 0) -> None:
+        """Back-propagate; the gradients of one shard add up in order, shards are summed in a fixed tree."""
+        if self._is_spent:
+            self._gradient.zero_()
+            self._is_spent, self._shard = False, shard
+        if shard != self._shard:
+            self._close_shard()
+            self._shard = shard
         loss.backward()  # type: ignore[no-untyped-call]
 
     def apply(self) -> torch.Tensor:
-        """Clip and step with what was accumulated, then zero; the gradient's norm before clipping."""
-        norm = self._descend()
-        self._gradient.zero_()
+        """Sum the shards, clip and step; the gradient's norm before clipping."""
+        if self._sums:
+            self._close_shard()
+            while len(self._sums) > 1:
+                self._join()
+            self._gradient.copy_(self._sums.pop()[1])
+        norm: torch.Tensor = torch.linalg.vector_norm(self._gradient)
+        excess = None if self._max_norm is None else ((norm + 1e-6) / self._max_norm).clamp_(min=1.0)
+        with torch.no_grad():
+            self._rule.step(self._gradient, excess, self._rate)
+        self._is_spent = True
         return norm
 
     def state(self) -> dict[str, Array]:
@@ -63,12 +74,16 @@ class FlatOptimizer:
         for name, tensor in self._rule.tensors().items():
             tensor.copy_(torch.from_numpy(np.array(state[name])))
 
-    def _descend(self) -> torch.Tensor:
-        norm: torch.Tensor = torch.linalg.vector_norm(self._gradient)
-        excess = None if self._max_norm is None else ((norm + 1e-6) / self._max_norm).clamp_(min=1.0)
-        with torch.no_grad():
-            self._rule.step(self._gradient, excess, self._rate)
-        return norm
+    def _close_shard(self) -> None:
+        """Put the shard's gradient into the tree: subtrees of equal size are joined at once, as in a binary counter."""
+        self._sums.append((1, self._gradient.clone()))
+        self._gradient.zero_()
+        while len(self._sums) > 1 and self._sums[-1][0] == self._sums[-2][0]:
+            self._join()
+
+    def _join(self) -> None:
+        (left, first), (right, second) = self._sums[-2:]
+        self._sums[-2:] = [(left + right, first.add_(second))]
 
 
 class _Rule(Protocol):

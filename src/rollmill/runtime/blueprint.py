@@ -90,7 +90,7 @@ class Blueprint:
             self.action_space,
             self.model,
             seed=seed,
-            with_reward_statistics=self.algorithm.with_reward_statistics,
+            **self.algorithm.network_options,
         ).to(device)
 
     def policy(self, device: str) -> Policy:
