@@ -46,7 +46,7 @@ class Saver:
         except OSError as error:
             self._failed += 1
             is_news, self._error = self._error is None, f"{error.strerror or error}"
-            text = f"no checkpoint of update {learner.updates}: {self._error}; training goes on"
+            text = f"no checkpoint of update {learner.trainer.updates}: {self._error}; training goes on"
             return Said(learner.progress(), "checkpoint", text, "warning" if is_news else "info")
         finally:
             spent = perf_counter() - begun
@@ -94,7 +94,7 @@ class Saver:
         )
 
     def _metrics_of(self, learner: Learner) -> dict[str, float | None]:
-        scores = learner.scores
+        scores = learner.sequencer.scores
         return {**self._metrics, "mean_100": scores.mean_100, "return_ema": scores.return_ema}
 
 

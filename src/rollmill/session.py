@@ -19,7 +19,7 @@ from rollmill.learners.flight import NAME as FLIGHT_LOG
 from rollmill.learners.flight import FlightWriter
 from rollmill.learners.journal import borders_from
 from rollmill.learners.learner import Learner
-from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import REMEDY, difference, facts, plan_line
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.events import (
@@ -104,23 +104,23 @@ class Session:
             self._runtime.start(borders_from(content.arrays["actors"], self._blueprint.problem))
             self._learner.restore(content)
         if self._weights is not None:
-            load_weights(self._learner.network, self._weights)
+            self._learner.trainer.load(self._weights)
             self._folder.save_initial(self._weights)
-        self._learner.tap = self._dispatcher.tap
+        self._learner.sequencer.tap = self._dispatcher.tap
         self._open_flight_log()
 
     def _open_flight_log(self) -> None:
         config = self._config
         if config.observe.flight_log:
             self._flight = FlightWriter(self._folder.path / FLIGHT_LOG, config.observe.flight_hash_every)
-            self._learner.flight = self._flight
+            self._learner.sequencer.flight = self._flight
             # what may change when a run is resumed, and changes what is learned
             settings: dict[str, Any] = {
                 "target_steps": config.train.steps,
                 "learner_threads": config.runtime.threads.learner,
             }
             settings |= {"actors": config.env.groups, "numerics": self._numerics}
-            self._flight.begin(self._learner.updates, **settings)
+            self._flight.begin(self._learner.trainer.updates, **settings)
 
     def _new_complaint(self, progress: Progress) -> Iterator[Event]:
         """What ended the flight log, once; the run goes on without it."""
@@ -134,7 +134,7 @@ class Session:
         flight = self._flight
         if flight is None:
             return None
-        flight.hash(progress.updates, weights_of(self._learner.network))
+        flight.hash(progress.updates, self._learner.trainer.weights())
         flight.note("stopped", progress.updates, status=status)
         lost = flight.complaint or flight.gap
         flight.close()
@@ -188,9 +188,9 @@ class Session:
             dump = write_dump(self._folder.path, failure.evidence, str(failure), progress)
             if dump is not None:
                 yield Said(progress, "run", f"batch and weights are kept in {dump}")
-        if learner.is_torn:
-            learner.take_back()
-        elif self._saver.is_behind(learner.updates):
+        if learner.trainer.mid_update:
+            learner.trainer.revert_weights()
+        elif self._saver.is_behind(learner.trainer.updates):
             yield from self._save()
         unsaved = self._save_weights()
         try:
@@ -241,14 +241,14 @@ class Session:
     def _save_weights(self) -> str | None:
         """The weights for use elsewhere; what kept them from being written."""
         try:
-            self._folder.save_weights(weights_of(self._learner.network))
+            self._folder.save_weights(self._learner.trainer.weights())
         except OSError as error:
             return error.strerror or str(error)
         return None
 
     def _play_greedily(self) -> Iterator[Event]:
         config, observe = self._config, self._config.observe
-        make = partial(self._blueprint.recipe.policy, self._learner.network)
+        make = partial(self._blueprint.recipe.policy, self._learner.trainer.network)
         try:
             with self._watchdog():
                 self._greedy = play_greedily(
@@ -286,7 +286,7 @@ class Session:
         return "done", "all steps made"
 
     def _summarise(self, progress: Progress, status: str, reason: str) -> dict[str, Any]:
-        config, learner, scores = self._config, self._learner, self._learner.scores
+        config, learner, scores = self._config, self._learner, self._learner.sequencer.scores
         seconds = max(progress.seconds, 1e-9)
         return {
             "status": status,
@@ -301,7 +301,7 @@ class Session:
             "target_steps": progress.target_steps,
             "updates": progress.updates,
             "episodes": progress.episodes,
-            "parameters_sha256": parameters_sha256(weights_of(learner.network)),
+            "parameters_sha256": parameters_sha256(learner.trainer.weights()),
             "returns": {
                 "ema": scores.return_ema,
                 "mean_100": scores.mean_100,
@@ -326,7 +326,7 @@ class Session:
             "resume_grade": self._grade,
             "resumed": self._resumed,
             "checkpoints": self._saver.account(progress.seconds),
-            "failures": {"workers": self._replaced_workers(), **learner.environment_failures},
+            "failures": {"workers": self._replaced_workers(), **learner.sequencer.failures},
             "losses": self._dispatcher.losses(),
             "run": str(self._folder.path),
         }

@@ -143,7 +143,8 @@ class Flow:
 
     unrolls: int  # that an update consumes
     in_flight: int  # tickets that an actor may have whose unrolls are not consumed
-    target_lag: float | None = None  # updates, on average; None: nobody looks
+    target_lag: float | None = None  # updates, on average; None: not controlled
+    is_ordered: bool = True  # unrolls are taken by ticket, the actors in turn; False: as they arrive
 
 
 class Standing(NamedTuple):

@@ -246,7 +246,7 @@ def test_a_batch_that_is_too_old_altogether_changes_nothing_and_says_so():
     seen = update(make_batch(network, lag=(4, 5, 6, 7)), context()).metrics
     assert bytes_of(network) == before
     assert (seen["gradient_steps"], seen["masked_fraction"]) == (0, 1)
-    assert update.state()["learning_rate"] == APPOConfig().learning_rate
+    assert update.capture()[1]["learning_rate"] == APPOConfig().learning_rate
     assert np.isfinite(list(seen.values())).all()
 
 
@@ -268,7 +268,7 @@ def test_the_rate_follows_how_far_the_update_moved_the_policy():
         update = make_update(network, learning_rate=first, adaptive_kl=1e-6)
         seen = update(batch, context()).metrics
         assert seen["learning_rate"] == first
-        assert update.state()["learning_rate"] == pytest.approx(wanted)
+        assert update.capture()[1]["learning_rate"] == pytest.approx(wanted)
         with torch.no_grad():
             old, new = (
                 n.distribution.log_prob(n(batch["obs"][:-1], {}, None).params, batch["action"])
@@ -286,9 +286,9 @@ def test_an_adaptive_rate_is_restored():
         update = APPOUpdate(network, optimizer, config)
         update(make_batch(network), context())
         if is_restored:
-            kept = update.state()
+            kept = update.capture()
             update = APPOUpdate(network, optimizer, config)
-            update.restore(kept)
+            update.restore(*kept)
         seen = update(make_batch(network, seed=1), context()).metrics
         assert seen["learning_rate"] == pytest.approx(1.5e-4)
         runs.append(bytes_of(network))

@@ -81,7 +81,7 @@ def test_what_is_carried_over_survives_a_checkpoint_to_the_bit():
     update._rewards(first)
     resumed, other = make_update()
     other.load_state_dict(network.state_dict())
-    resumed.restore(json.loads(json.dumps(update.state())))
+    resumed.restore(*json.loads(json.dumps(update.capture())))
     expected = update._rewards(second)[0]["reward"]
     assert torch.equal(resumed._rewards(second)[0]["reward"], expected)
     forgetful, other = make_update()

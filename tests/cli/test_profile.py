@@ -67,7 +67,7 @@ def seen(*frames: str, seconds: float = 1.0, thread: str = "MainThread", place: 
         ((*UPDATE, *STEP, "rollmill.learners.optimizer:_Adam.step"), "learner", "optimiser"),
         ((*UPDATE, "rollmill.algorithms.returns:gae"), "learner", "returns, loss"),
         ((UPDATE[0], "rollmill.stores.rollout:RolloutStore.sample"), "learner", "batch assembly"),
-        ((UPDATE[0], "rollmill.learners.learner:Learner._publish", "x:y"), "learner", "publishing"),
+        ((UPDATE[0], "rollmill.learners.trainer:Trainer.publish", "x:y"), "learner", "publishing"),
         ((UPDATE[0], "rollmill.learners.flight:FlightLog.write"), "learner", "flight log"),
         (
             ("rollmill.actors.actor:Actor.work", "rollmill.actors.episodes:Episodes.step", "gymnasium.core:Env.step"),

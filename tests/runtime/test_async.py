@@ -22,7 +22,9 @@ from rollmill.runtime.crowding import crowded_threads
 from rollmill.runtime.process import usable_cores
 from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
+from rollmill.stores.store import Unroll
 from rollmill.transport.ports import Lease
+from rollmill.types import Ticket
 
 CONFIG = {
     "seed": 3,
@@ -302,8 +304,8 @@ def test_unrolls_without_experience_go_along_and_do_not_count():
     store = ArrivalStore(2, "cpu")
 
     def unroll(actor, sequence, is_broken):
-        arrays = {"ticket": np.array([actor, sequence, 0]), "broken": np.array([is_broken, is_broken])}
-        store.insert(Lease(arrays, 0))
+        lease = Lease({"broken": np.array([is_broken, is_broken])}, 0)
+        assert not store.insert(Unroll(Ticket(actor, sequence, 0), 0, lease)), "committed by its update only"
 
     for sequence in range(3):
         unroll(0, sequence, True)
@@ -313,4 +315,4 @@ def test_unrolls_without_experience_go_along_and_do_not_count():
     unroll(1, 1, False)
     unroll(1, 2, False)
     assert store.may_sample()
-    assert [held.ticket[:2] for held in store._choose()] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (1, 1)]
+    assert [unroll.ticket[:2] for unroll in store._choose()] == [(0, 0), (0, 1), (0, 2), (1, 0), (0, 3), (1, 1)]

@@ -7,7 +7,7 @@ import pytest
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.learners.checkpoint import Checkpoints
 from rollmill.learners.journal import borders_from
-from rollmill.models.weights import parameters_sha256, weights_of
+from rollmill.models.weights import parameters_sha256
 from rollmill.observe.events import Updated
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
@@ -64,7 +64,7 @@ def play(case, updates, folder=None, content=None, **runtime):
             checkpoints = Checkpoints(folder, config.checkpoint)
             checkpoints.write(machine.learner.capture())
             content = checkpoints.newest().content
-        return parameters_sha256(weights_of(machine.learner.network)), content, machine.learner
+        return parameters_sha256(machine.learner.trainer.weights()), content, machine.learner
     finally:
         machine.close()
 

@@ -588,7 +588,7 @@ def test_break_opens_the_debugger_before_the_update(asynchronous, retrace, seen)
     assert (code, record["updates"]) == (0, 12)
     (names,) = seen
     assert (names["update"], names["divergence"]) == (12, None)
-    assert names["learner"].updates == 12  # by now; there it was 11
+    assert names["learner"].trainer.updates == 12  # by now; there it was 11
     assert names["batch"]["action"].shape == (8, 8)
     assert names["network"] is names["learner"].network
 

@@ -151,7 +151,7 @@ def test_the_learner_alone_gives_a_ticket_and_waits_for_its_unroll(plan):
     lease.arrays["valid"][:] = True
     bench.unrolls.sender(0).commit(lease)
     assert learner.work()
-    assert learner.updates == 1
+    assert learner.trainer.updates == 1
     assert bench.weights.version == 1
 
 
@@ -214,7 +214,7 @@ def test_collector_and_learner_make_an_update_of_an_unroll(plan):
             if (lease := port.take()) is not None:
                 port.release(lease)
     assert learner.work()
-    assert learner.updates == 1
+    assert learner.trainer.updates == 1
     assert learner.progress().env_steps == STEPS * SIZE
 
 

@@ -69,7 +69,7 @@ def run(config, observers, patient=True):
     with Dispatcher([], guests=guests, spare_slots=2) as dispatcher:
         try:
             runtime.start()
-            runtime.learner.tap = dispatcher.tap
+            runtime.learner.sequencer.tap = dispatcher.tap
             for event in runtime.run():
                 dispatcher.publish(event)
             dispatcher.dismiss(Stopped(Progress(), "done", ""))

@@ -61,6 +61,12 @@ class TracerUpdate:
             self._network.version += 1
         return Update({"seen": float(len(SEEN))})
 
+    def capture(self):
+        return {}, {}
+
+    def restore(self, arrays, state):
+        pass
+
 
 def tracer_network(observation_space, action_space, config, *, seed, **options):
     return TracerNetwork()

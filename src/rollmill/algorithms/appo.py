@@ -45,7 +45,7 @@ from rollmill.algorithms.scaling import RewardScaling, in_units_of_rewards, in_u
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
 from rollmill.nested import Nested
-from rollmill.types import Flow, StoreSpec, TopologySpec
+from rollmill.types import Array, Flow, StoreSpec, TopologySpec
 
 MOST_IN_FLIGHT = 10_000  # unrolls of all actors: more numbers of slots may not fit into a pipe at once
 RATE_FACTOR = 1.5  # by which an adaptive learning rate moves, at most once per update
@@ -91,7 +91,7 @@ class APPOConfig(PPOConfig):
                 f"{self.in_flight} / unrolls={self.unrolls} they lag by {lag:g} updates; "
                 f"raise unrolls or max_lag, or set target_lag (now {self.target_lag}) to less"
             )
-        return Flow(self.unrolls, self.in_flight, self.target_lag)
+        return Flow(self.unrolls, self.in_flight, self.target_lag, is_ordered=False)
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
         """Minibatches must cut the batch of `columns` along whole unrolls and without rest."""
@@ -309,12 +309,12 @@ class APPOUpdate:
         params = self._network(_unflat(few.obs, few.reset.shape), few.state, few.reset).params[:-1]
         return divergence(self._network.distribution.log_prob(params, few.action) - few.log_prob)
 
-    def state(self) -> dict[str, Any]:
-        """State between updates apart from weights and optimiser, for a checkpoint."""
-        return {**self._rewards.state(), "learning_rate": self._rate}
+    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """The running returns and the adaptive learning rate."""
+        return {}, {**self._rewards.state(), "learning_rate": self._rate}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Restore what `capture` returned."""
         self._rewards.restore(state)
         self._rate = state["learning_rate"]
 

@@ -35,7 +35,7 @@ from rollmill.algorithms.returns import explained_variance, gae, successor_value
 from rollmill.algorithms.scaling import RewardScaling, in_units_of_rewards, in_units_of_values
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
-from rollmill.types import AssemblerSpec, StoreSpec, TopologySpec
+from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
 
 
 class PPOConfig(AlgorithmConfig):
@@ -239,12 +239,12 @@ class PPOUpdate:
         obs = self._network.arrange(nested.map_leaves(joined, obs))
         return Minibatch(obs, {}, joined(reset), joined(batch["action"]), Samples(*map(joined, samples)))
 
-    def state(self) -> dict[str, Any]:
-        """State between updates apart from weights and optimiser, for a checkpoint."""
-        return self._rewards.state()
+    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """The running returns."""
+        return {}, self._rewards.state()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned."""
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Restore what `capture` returned."""
         self._rewards.restore(state)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +14,7 @@ from rollmill.algorithms.policy import Policy
 from rollmill.config import Config
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
-from rollmill.types import AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec
+from rollmill.types import Array, AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec
 
 
 class Optimizer(Protocol):
@@ -42,24 +42,20 @@ class Update(NamedTuple):
 
     metrics: Metrics
     gradient_norms: torch.Tensor | None = None  # of every gradient step, to find the first that went wrong
+    may_be_nan: frozenset[str] = frozenset({"explained_variance"})  # metrics that are not defined for every batch
 
 
 class UpdateRule(Protocol):
     """One learning step: from what a store sampled to changed weights."""
 
     def __call__(self, batch: Any, context: UpdateContext) -> Update:
-        """Change the network and say how it went."""
+        """Change the network and report on it."""
 
+    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """What it carries from one update to the next, for a checkpoint: named arrays and plain values."""
 
-@runtime_checkable
-class Remembering(Protocol):
-    """An update rule that carries numbers from one update to the next, as an adaptive learning rate."""
-
-    def state(self) -> dict[str, Any]:
-        """What it remembers, for a checkpoint."""
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Restore what `capture` returned."""
 
 
 class AlgorithmConfig(Config):

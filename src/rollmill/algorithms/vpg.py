@@ -14,6 +14,7 @@ its rewards to go stop at the cut. The share of such episodes is reported as `cu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, Self
 
@@ -119,6 +120,13 @@ class VPGUpdate:
                 "gradient_steps": 1.0,
             }
         )
+
+    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """Nothing: all that VPG knows is in the weights and the optimiser."""
+        return {}, {}
+
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Nothing, likewise."""
 
     def prepare(self, episodes: list[tuple[dict[str, Any], int, int]]) -> list[Array]:
         """Reward to go minus the mean over the update, per episode; optionally in units of its deviation."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from rollmill import nested
 from rollmill.errors import Detected
-from rollmill.stores.rollout import Owner
+from rollmill.stores.store import Owner
 
 
 def refuse_nonfinite(parts: list[dict[str, Any]], owners: list[list[Owner]], update: int) -> None:

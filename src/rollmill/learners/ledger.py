@@ -90,6 +90,27 @@ class Ledger(Protocol):
     def missing(self) -> list[int]:
         """The actors whose unrolls are waited for."""
 
+    def measured(self, lag: float) -> int | None:
+        """Take note of the mean lag of an update; the new limit of unrolls in flight if that changed it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """No ticket is out, so no further unroll will come."""
+
+    @property
+    def limit(self) -> int | None:
+        """How many unrolls may be in flight where that is fewer than the actors could make."""
+
+    @property
+    def in_flight(self) -> int:
+        """Unrolls from their ticket until they are consumed."""
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint, which knows nothing of unrolls that are not consumed: they will be made again."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state` returned."""
+
 
 class FlightLedger:
     """Gives tickets while fewer unrolls than allowed are in flight, to who has the fewest of them.
@@ -151,6 +172,20 @@ class FlightLedger:
     def missing(self) -> list[int]:
         """The actors that hold tickets."""
         return [actor for actor, out in enumerate(self._out) if out]
+
+    def measured(self, lag: float) -> int | None:
+        """Take note of the mean lag of an update; the new limit of unrolls in flight if that changed it."""
+        return self.controller.allowed if self.controller.measured(lag) else None
+
+    @property
+    def is_idle(self) -> bool:
+        """No ticket is out, so no further unroll will come."""
+        return not any(self._out)
+
+    @property
+    def limit(self) -> int | None:
+        """How many unrolls may be in flight where that is fewer than the actors could make."""
+        return self.controller.allowed if self.controller.is_limiting else None
 
     @property
     def in_flight(self) -> int:

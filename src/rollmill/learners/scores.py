@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from rollmill.student import deviation
+from rollmill.types import Array
 
 EMA_WEIGHT = 0.05  # of a new episode; about the last 20 episodes count
 
@@ -53,13 +56,14 @@ class Scores:
         self.best_mean_100 = state["best_mean_100"]
         self._window = deque(state["window"], maxlen=self._window.maxlen)
 
-    def add(self, parts: list[dict[str, Any]]) -> Ended:
-        """Take in the episodes that ended within the parts of a batch."""
+    def add(self, unrolls: Sequence[Mapping[str, Any]]) -> Ended:
+        """Count the episodes that ended within unrolls; of unrolls of one length in the order of time."""
         returns: list[float] = []
         lengths: list[int] = []
         truncated: list[bool] = []
-        for part in parts:
-            ended = (part["terminated"] | part["truncated"]) & part["valid"]
+        for part in _side_by_side([_rows(unroll) for unroll in unrolls]):
+            ended = part["terminated"] | part["truncated"]
+            ended &= part["valid"]
             returns += part["episode_return"][ended].tolist()
             lengths += part["episode_length"][ended].tolist()
             truncated += part["truncated"][ended].tolist()
@@ -73,3 +77,20 @@ class Scores:
                 self.best_mean_100 = mean if self.best_mean_100 is None else max(self.best_mean_100, mean)
         self.episodes += len(returns)
         return Ended(tuple(returns), tuple(lengths), tuple(truncated))
+
+
+_FIELDS = ("terminated", "truncated", "valid", "episode_return", "episode_length")
+
+
+def _rows(unroll: Mapping[str, Any]) -> dict[str, Array]:
+    """The fields that matter here, of the steps really made, without broken environments."""
+    length, broken = int(unroll["length"]), unroll["broken"]
+    rows = {field: unroll[field][:length] for field in _FIELDS}
+    return {field: array[:, ~broken] for field, array in rows.items()} if broken.any() else rows
+
+
+def _side_by_side(parts: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Unrolls of one length as a single part [T, B]."""
+    if len({len(part["valid"]) for part in parts}) > 1:
+        return parts
+    return [{field: np.concatenate([part[field] for part in parts], 1) for field in _FIELDS}] if parts else []

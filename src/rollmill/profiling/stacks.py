@@ -31,8 +31,8 @@ RULES = (
     ("rollmill.learners.journal:", "journal"),
     ("rollmill.learners.checkpoint", "checkpoints"),
     ("rollmill.saving:", "checkpoints"),
-    ("rollmill.learners.learner:Learner._publish", "publishing"),
-    ("rollmill.learners.learner:Learner._give", "publishing"),
+    ("rollmill.learners.trainer:Trainer.publish", "publishing"),
+    ("rollmill.learners.ledger:FlightLedger.give", "publishing"),
     ("rollmill.models.weights:", "publishing"),
     ("rollmill.stores.", "batch assembly"),
     ("rollmill.models.network:Network.observe", "statistics"),
@@ -43,7 +43,7 @@ RULES = (
     ("rollmill.", "runtime"),
 )
 COMPONENTS = (
-    ("rollmill.learners.learner:", "learner"),
+    ("rollmill.learners.", "learner"),
     ("rollmill.actors.actor:", "actor"),
     ("rollmill.actors.roles:Environment.", "environment"),
     ("rollmill.actors.roles:Inference.", "inference"),

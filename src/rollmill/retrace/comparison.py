@@ -96,6 +96,21 @@ class ScriptedLedger:
         """Whom the script still waits for."""
         return sorted({unroll.ticket.actor for unroll in self._waiting})
 
+    def measured(self, lag: float) -> int | None:
+        """Nothing is limited here."""
+        return None
+
+    is_idle = False  # a script that asks for too little is a divergence, not a lack of experience
+    limit = None
+    in_flight = 0
+
+    def state(self) -> dict[str, Any]:
+        """Nothing: a retrace makes no checkpoints."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing, likewise."""
+
     def _check(self, update: int, ticket: Ticket) -> None:
         """Tickets that no learner can have given: nobody would answer them."""
         if ticket.actor >= len(self._ports):

@@ -6,10 +6,12 @@ from bdb import BdbQuit
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from numpy.random import Generator
+
 from rollmill.learners.learner import Learner
 from rollmill.models.network import Network
 from rollmill.retrace.comparison import Diverged
-from rollmill.stores.rollout import Sampled, Store
+from rollmill.stores.store import Sample, Store
 
 if TYPE_CHECKING:
     from rollmill.retrace.retrace import Retrace
@@ -46,7 +48,7 @@ class Debugger:
         batch = None if self._store is None else self._store.batch_of(update)
         self._say(f"{where}; here are: retrace, learner, network, batch, update, divergence")
         try:
-            _stop(self._retrace, learner, learner.network, batch, update, divergence)
+            _stop(self._retrace, learner, learner.trainer.network, batch, update, divergence)
         except BdbQuit:
             if divergence is None:
                 raise LeftDebugger from None
@@ -69,11 +71,11 @@ class _OpenStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def sample(self, version: int) -> Sampled:
+    def sample(self, rng: Generator, version: int) -> Sample:
         """See `Store`."""
-        sampled = self._store.sample(version)
-        self._last = version + 1, sampled.batch
-        return sampled
+        sample = self._store.sample(rng, version)
+        self._last = version + 1, sample.batch
+        return sample
 
     def batch_of(self, update: int) -> Any:
         """What the update learns from, or None if it has not got it yet."""

@@ -11,7 +11,7 @@ from rollmill.actors.actor import Actor
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.errors import Refused, Stalled
 from rollmill.learners.flight_records import NAME
-from rollmill.models.weights import load_weights, parameters_sha256, weights_of
+from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
 from rollmill.observe.events import Updated
 from rollmill.pulse import watchdog
@@ -69,20 +69,21 @@ class Retrace:
             try:
                 self.runtime.start()
                 yield from self._updates()
-                self.sha256 = parameters_sha256(weights_of(self.runtime.learner.network))
+                self.sha256 = parameters_sha256(self.runtime.learner.trainer.weights())
             finally:
                 self.runtime.close()
 
     def _updates(self) -> Iterator[Step]:
         runtime, learner = self.runtime, self.runtime.learner
         if self._folder.initial.is_file():
-            load_weights(learner.network, RunFolder.read_weights(self._folder.initial))
+            learner.trainer.load(RunFolder.read_weights(self._folder.initial))
         if not self.until:
             return
         checker = Checker(self.script, self.witness)
-        learner.flight = checker
-        learner.ledger = self.ledger = ScriptedLedger(
-            self.script, self.until, learner.ticket_ports, self._give_up, self.witness
+        sequencer = learner.sequencer
+        sequencer.flight = checker
+        sequencer.ledger = self.ledger = ScriptedLedger(
+            self.script, self.until, sequencer.tickets, self._give_up, self.witness
         )
         self._settle(0)
         if self.witness is not None:

@@ -20,7 +20,9 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.learners.learner import Learner, TrainConfig
 from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.sequencer import Sequencer
 from rollmill.learners.stopwatch import Stopwatch
+from rollmill.learners.trainer import Trainer
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
 from rollmill.runtime.config import RuntimeConfig
@@ -134,17 +136,8 @@ class Blueprint:
         is_serial = self.runtime.kind == "serial"
         decides_apart = not is_serial and self.runtime.roles != "fused"
         stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)
-        return Learner(
-            name,
-            network,
-            optimizer,
-            update,
-            store,
-            self.flow,
-            self.train,
-            self.seed,
-            self.frame_skip,
-            self.problem,
-            stopwatch,
-            ports,
-        )
+        tickets = [ports[f"tickets.{i}"] for i in range(self.env.groups)]
+        weights = ports["weights"]
+        sequencer = Sequencer(ports["unrolls"], tickets, weights.depth, store, self.flow, self.problem, stopwatch)
+        trainer = Trainer(network, optimizer, update, weights, self.seed)
+        return Learner(name, sequencer, store, trainer, self.train, self.frame_skip, stopwatch)

@@ -3,96 +3,67 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from rollmill import nested
-from rollmill.errors import NoExperience, Stalled
+from rollmill.errors import NoExperience
 from rollmill.nested import Nested
-from rollmill.transport.ports import Lease
-from rollmill.types import Ticket
-
-
-class Owner(NamedTuple):
-    """Whose experience a column of a batch is."""
-
-    ticket: Ticket
-    environment: int  # k within the group
-    number: int  # of the environment among those of all groups
-
-
-class Held(NamedTuple):
-    """An unroll that waits in the store."""
-
-    ticket: Ticket
-    lease: Lease
-
-
-class Sampled(NamedTuple):
-    """What an update gets."""
-
-    unrolls: list[Held]  # that it consumes, in order
-    batch: Any  # as the update rule wants it
-    parts: list[dict[str, Nested]]  # the same as a list of tensors by field: one for the whole batch, or one per unroll
-    owners: list[list[Owner]]  # of every column of every part
+from rollmill.stores.store import Owner, Sample, Unroll
 
 
 class _Store(ABC):
-    """Collects unrolls until there are enough for an update, and gives them out once."""
+    """Collects unrolls in the order in which they are inserted until there are enough for an update."""
 
     def __init__(self, unrolls: int, device: str) -> None:
         self._wanted = unrolls
         self._device = device
-        self._held: dict[tuple[int, int], Held] = {}  # by actor and sequence, in the order in which they came
+        self._held: list[Unroll] = []
 
-    def insert(self, lease: Lease) -> Ticket:
-        """Keep an unroll until its update."""
-        ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
-        if ticket[:2] in self._held:
-            raise Stalled(f"unroll {ticket} came twice")
-        self._held[ticket[:2]] = Held(ticket, lease)
-        return ticket
+    def may_insert(self) -> bool:
+        """Always: the flow of tickets limits how many there are."""
+        return True
+
+    def insert(self, unroll: Unroll) -> Sequence[Unroll]:
+        """Keep an unroll until its update; nothing is committed before that."""
+        self._held.append(unroll)
+        return ()
 
     def may_sample(self) -> bool:
-        """There is enough for an update."""
+        """There are enough for an update."""
         return len(self._held) >= self._wanted
 
-    def held(self) -> dict[int, list[dict[str, Nested]]]:
-        """The unrolls that wait here, by actor, in the order of their sequence numbers."""
-        found: dict[int, list[dict[str, Nested]]] = {}
-        for actor, _ in self._held:  # those of one actor come in order
-            found[actor] = [held.lease.arrays for held in self._held.values() if held.ticket.actor == actor]
-        return found
+    def waiting(self) -> Sequence[Unroll]:
+        """The unrolls that wait for their update."""
+        return self._held
 
-    def sample(self, version: int) -> Sampled:
-        """The batch, copied out of the slots, without the columns of broken environments; `consume` when it is used.
-
-        `version` is that of the weights which it will change.
-        """
+    def sample(self, rng: np.random.Generator, version: int) -> Sample:
+        """The batch, copied out of the slots, without the columns of broken environments."""
         chosen = self._choose()
-        unrolls = [held.lease.arrays for held in chosen]
+        unrolls = [unroll.arrays for unroll in chosen]
         owners = [
             [
-                Owner(held.ticket, int(k), held.ticket.actor * len(unroll["broken"]) + int(k))
-                for k in np.flatnonzero(~unroll["broken"])
+                Owner(unroll.ticket, int(k), unroll.ticket.actor * len(arrays["broken"]) + int(k))
+                for k in np.flatnonzero(~arrays["broken"])
             ]
-            for held, unroll in zip(chosen, unrolls, strict=True)
+            for unroll, arrays in zip(chosen, unrolls, strict=True)
         ]
         if not any(owners):
-            raise NoExperience(f"update {version + 1}: every environment failed; nothing to learn from")
+            raise NoExperience("every environment failed; nothing to learn from")
         batch, parts, of_parts = self._assemble([_without_broken(unroll) for unroll in unrolls], owners, version)
-        return Sampled(chosen, batch, parts, of_parts)
+        return Sample(batch, parts, of_parts, chosen)
 
-    def consume(self, sampled: Sampled) -> None:
-        """Forget the unrolls of an update; who has their leases gives the slots back."""
-        for held in sampled.unrolls:
-            del self._held[held.ticket[:2]]
+    def used(self, sample: Sample) -> Sequence[Unroll]:
+        """Drop the unrolls of the update: they are committed now."""
+        del self._held[: len(sample.unrolls)]
+        return sample.unrolls
 
-    def _choose(self) -> list[Held]:
-        """The unrolls of the next update, in order: by ticket, never by arrival."""
-        return sorted(self._held.values(), key=lambda held: held.ticket)[: self._wanted]
+    def _choose(self) -> list[Unroll]:
+        """The unrolls of the next update, the first that came in."""
+        return self._held[: self._wanted]
 
     @abstractmethod
     def _assemble(
@@ -143,22 +114,22 @@ class RolloutStore(_Store):
 
 
 class ArrivalStore(RolloutStore):
-    """The same for unrolls in the order in which they came.
+    """The same for asynchronous training.
 
-    Those in which every environment was broken go along with the others and don't count: a group that is lost for good
-    makes them without end.
+    Unrolls in which every environment was broken are consumed with the others and don't count: a group that is lost for
+    good keeps making them.
     """
 
     def may_sample(self) -> bool:
         """There are enough with experience in them."""
-        return sum(map(_has_experience, self._held.values())) >= self._wanted
+        return sum(map(_has_experience, self._held)) >= self._wanted
 
-    def _choose(self) -> list[Held]:
-        chosen: list[Held] = []
+    def _choose(self) -> list[Unroll]:
+        chosen: list[Unroll] = []
         missing = self._wanted
-        for held in self._held.values():
-            chosen.append(held)
-            missing -= _has_experience(held)
+        for unroll in self._held:
+            chosen.append(unroll)
+            missing -= _has_experience(unroll)
             if not missing:
                 break
         return chosen
@@ -185,8 +156,8 @@ class EpisodeStore(_Store):
         return cut
 
 
-def _has_experience(held: Held) -> bool:
-    return not held.lease.arrays["broken"].all()
+def _has_experience(unroll: Unroll) -> bool:
+    return not unroll.arrays["broken"].all()
 
 
 def _without_broken(unroll: dict[str, Nested]) -> dict[str, Nested]:
@@ -210,7 +181,6 @@ BATCH_AXIS = {
     **dict.fromkeys(("state", "last_state"), 0),
 }
 
-Store = RolloutStore | EpisodeStore
 STORES: dict[str, type[RolloutStore] | type[EpisodeStore]] = {
     "rollout": RolloutStore,
     "arrivals": ArrivalStore,

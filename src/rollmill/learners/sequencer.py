@@ -1,0 +1,170 @@
+"""The sequencer decides the order of everything: tickets, unrolls, and when an unroll counts.
+
+Unrolls are taken in one fixed order: by ticket in synchronous training, by arrival in asynchronous training, where the
+flight log records the order before anything depends on it. Env steps, scores and resume points advance when the store
+commits an unroll, and at no other time. What is not committed when a run ends is made again after a resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rollmill.learners.flight import Flight, NoFlight
+from rollmill.learners.journal import Journal
+from rollmill.learners.ledger import FlightLedger, Ledger
+from rollmill.learners.scores import Ended, Scores
+from rollmill.learners.stopwatch import Stopwatch
+from rollmill.learners.tap import Tap, Trajectory
+from rollmill.nested import Nested
+from rollmill.observe.events import Progress
+from rollmill.stores.store import Store, Unroll
+from rollmill.transport.ports import Receiver, Sender
+from rollmill.types import Array, Border, Flow, Problem, Ticket
+
+
+class Sequencer:
+    """Takes unrolls in order, gives out tickets, and keeps account of what is committed. It knows no model."""
+
+    def __init__(
+        self,
+        unrolls: Receiver,
+        tickets: Sequence[Sender],
+        versions_kept: int,
+        store: Store,
+        flow: Flow,
+        problem: Problem,
+        stopwatch: Stopwatch,
+    ) -> None:
+        self.tickets, self.store = tickets, store
+        self.ledger: Ledger = FlightLedger(tickets, flow, versions_kept)
+        self.flight: Flight = NoFlight()
+        self.tap: Tap | None = None
+        self.scores = Scores()
+        self.env_steps = 0
+        self._unrolls, self._stopwatch = unrolls, stopwatch
+        self._journal = Journal(problem)
+        self._troubles = 0
+        self._incarnations = [0] * len(tickets)
+        self._is_ordered = flow.is_ordered
+        self._next = [0] * len(tickets)  # sequence number of each actor's next unroll, where they are ordered
+        self._early: dict[tuple[int, int], Unroll] = {}  # by actor and sequence: arrived before their turn
+
+    def take(self) -> Iterator[Unroll]:
+        """The unrolls that have arrived, in the order in which training takes them."""
+        while (lease := self._unrolls.take()) is not None:
+            ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
+            unroll = Unroll(ticket, self._incarnations[ticket.actor], lease)
+            self._stopwatch.collected(ticket.actor, *unroll.arrays["seconds"].tolist()[:2])
+            self.ledger.arrived(ticket)
+            if self._is_ordered:
+                self._early[ticket[:2]] = unroll
+                yield from self._due()
+            else:
+                yield unroll
+        self.ledger.send()
+
+    def _due(self) -> Iterator[Unroll]:
+        """Those whose turn it is: the actors in turn, each with its next unroll."""
+        while True:
+            actor = min(range(len(self._next)), key=lambda a: (self._next[a], a))
+            unroll = self._early.pop((actor, self._next[actor]), None)
+            if unroll is None:
+                return
+            self._next[actor] += 1
+            yield unroll
+
+    def announce(self, unrolls: Sequence[Unroll], update: int) -> None:
+        """Log unrolls that `update` is about to depend on."""
+        if not unrolls:
+            return
+        self._note_lost_episodes(unrolls, update)
+        self.flight.consumed(update, [(unroll.ticket, unroll.incarnation, unroll.arrays) for unroll in unrolls])
+        self._troubles += sum(int(unroll.arrays["troubles"].sum()) for unroll in unrolls)
+
+    def commit(self, unrolls: Sequence[Unroll]) -> Ended:
+        """Count the steps of unrolls and the episodes that ended in them; those episodes."""
+        for unroll in unrolls:
+            self._journal.advance(unroll.ticket.actor, unroll.arrays)
+            self.env_steps += unroll.steps
+        return self.scores.add([unroll.arrays for unroll in unrolls])
+
+    def release(self, unrolls: Sequence[Unroll], progress: Progress) -> None:
+        """Give the slots of committed unrolls back to the actors, or first to the tap."""
+        for unroll in unrolls:
+            release = partial(self._unrolls.release, unroll.lease)
+            trajectory = Trajectory(*unroll.ticket, progress.updates, unroll.arrays, release)
+            if self.tap is None or not self.tap.offer(trajectory, progress):
+                release()
+        self.ledger.consumed([unroll.ticket for unroll in unrolls])
+
+    def resume_points(self) -> dict[int, Border]:
+        """The resume point of each actor after its last unroll that has arrived; actors without one are left out."""
+        ahead: dict[int, list[Mapping[str, Nested]]] = {}
+        early = sorted(self._early.values(), key=lambda unroll: unroll.ticket)
+        for unroll in (*self.store.waiting(), *early):
+            ahead.setdefault(unroll.ticket.actor, []).append(unroll.arrays)
+        return self._journal.borders(ahead)
+
+    def reissue(self, actor: int, version: int, update: int) -> None:
+        """Send the actor's tickets again, to a new incarnation that never saw them."""
+        self._incarnations[actor] += 1
+        self.flight.note("replaced", update, actor=actor, incarnation=self._incarnations[actor])
+        self.ledger.reissue(actor, version)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Calls in which an environment failed, and environments that are quarantined."""
+        return {"environments": self._troubles, "quarantined": self._journal.quarantined}
+
+    def flow_metrics(self, unrolls: Sequence[Unroll], version: int, update: int) -> dict[str, float]:
+        """How old the unrolls were, and how the links fared since the last call."""
+        lags = [version - unroll.ticket.version for unroll in unrolls]
+        age: dict[str, float] = {}
+        if lags:
+            age = {"lag/min": float(min(lags)), "lag/mean": sum(lags) / len(lags), "lag/max": float(max(lags))}
+            if (limit := self.ledger.measured(age["lag/mean"])) is not None:
+                self.flight.note("limit", update, in_flight=limit)
+        taken, given = self._unrolls.counters.drain(), [port.counters.drain() for port in self.tickets]
+        return {
+            **age,
+            "port/in_flight": float(self.ledger.in_flight + len(lags)),
+            "port/unrolls_depth": float(taken.depth_peak),
+            "port/unrolls_waits": float(taken.waited),
+            "port/tickets_refused": float(sum(counters.refused for counters in given)),
+            "port/drops": float(sum(counters.dropped for counters in (taken, *given))),
+        }
+
+    def capture(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Arrays and plain values for a checkpoint: what is committed, and nothing of what is under way."""
+        return self._journal.arrays(), {
+            "scores": self.scores.state(),
+            "troubles": self._troubles,
+            "incarnations": self._incarnations,
+            "ledger": self.ledger.state(),
+        }
+
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any], env_steps: int, updates: int) -> None:
+        """Restore what `capture` returned; all actors are new incarnations."""
+        self._journal.restore(arrays)
+        self.scores.restore(state["scores"])
+        self._troubles, self.env_steps = state["troubles"], env_steps
+        # checkpoints from before there was a ledger were all of synchronous runs
+        self._incarnations = [n + 1 for n in state.get("incarnations", self._incarnations)]
+        ledger = state.get("ledger") or {"sequences": [updates] * len(self.tickets)}
+        self.ledger.restore(ledger)
+        self._next = list(ledger["sequences"])
+
+    def _note_lost_episodes(self, unrolls: Sequence[Unroll], update: int) -> None:
+        """Log running episodes that a new incarnation of an actor could not restore: nothing else records that."""
+        ends: dict[int, Array] = {}
+        for unroll in unrolls:
+            actor, sequence, _ = unroll.ticket
+            begins, after = unroll.arrays["reset"], int(unroll.arrays["length"])
+            expected = ends.get(actor, self._journal.begins(actor))
+            if expected is not None and (rows := np.flatnonzero(begins[0] & ~expected)).size:
+                self.flight.note("lost", update - 1, actor=actor, sequence=sequence, rows=rows.tolist())
+            ends[actor] = begins[after]

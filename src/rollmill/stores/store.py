@@ -1,0 +1,74 @@
+"""What stores have in common: unrolls go in, samples for updates come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rollmill.nested import Nested
+from rollmill.transport.ports import Lease
+from rollmill.types import Ticket
+
+
+class Unroll(NamedTuple):
+    """An unroll in its slot, in the order in which training takes it."""
+
+    ticket: Ticket
+    incarnation: int  # of the actor that made it
+    lease: Lease
+
+    @property
+    def arrays(self) -> dict[str, Nested]:
+        """Its fields (`types.unroll_spec`); valid until the slot is given back."""
+        arrays: dict[str, Nested] = self.lease.arrays
+        return arrays
+
+    @property
+    def steps(self) -> int:
+        """Env steps that count as experience."""
+        valid, broken = self.arrays["valid"][: int(self.arrays["length"])], self.arrays["broken"]
+        return int(valid.sum() if not broken.any() else valid[:, ~broken].sum())
+
+
+class Owner(NamedTuple):
+    """Which environment made a column of a batch."""
+
+    ticket: Ticket
+    environment: int  # k within the group
+    number: int  # of the environment among those of all groups
+
+
+class Sample(NamedTuple):
+    """What an update learns from."""
+
+    batch: Any  # as the update rule reads it
+    parts: list[dict[str, Nested]]  # the same as tensors by field: one for the whole batch, or one per unroll
+    owners: list[list[Owner]]  # of every column of every part
+    unrolls: Sequence[Unroll] = ()  # committed when the update is made
+
+
+class Store(Protocol):
+    """Keeps unrolls until updates learn from them; each store says when an unroll is committed.
+
+    A rollout store commits an unroll with the update that consumes it, a replay store as soon as it is inserted.
+    """
+
+    def may_insert(self) -> bool:
+        """Whether actors should make further unrolls."""
+
+    def insert(self, unroll: Unroll) -> Sequence[Unroll]:
+        """Take an unroll; the unrolls that are committed by that, whose slots can be given back."""
+
+    def may_sample(self) -> bool:
+        """Whether there is enough for an update."""
+
+    def sample(self, rng: np.random.Generator, version: int) -> Sample:
+        """What the next update learns from; `version` is that of the published weights."""
+
+    def used(self, sample: Sample) -> Sequence[Unroll]:
+        """The update is made; the unrolls that are committed by that."""
+
+    def waiting(self) -> Sequence[Unroll]:
+        """Unrolls that are inserted and not committed, in order."""
