@@ -75,7 +75,7 @@ def test_going_on_from_a_capture_gives_the_same_parameters(case, tmp_path):
     _, content, _ = play(case, 3, tmp_path)
     resumed, _, after = play(case, 7, content=content)
     assert resumed == whole
-    assert after.scores.state() == before.scores.state()
+    assert after.sequencer.scores.state() == before.sequencer.scores.state()
     assert after.progress().env_steps == before.progress().env_steps
 
 

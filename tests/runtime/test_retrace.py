@@ -590,7 +590,7 @@ def test_break_opens_the_debugger_before_the_update(asynchronous, retrace, seen)
     assert (names["update"], names["divergence"]) == (12, None)
     assert names["learner"].trainer.updates == 12  # by now; there it was 11
     assert names["batch"]["action"].shape == (8, 8)
-    assert names["network"] is names["learner"].network
+    assert names["network"] is names["learner"].trainer.network
 
 
 def test_break_opens_the_debugger_where_the_run_diverges(copy, retrace, seen):
