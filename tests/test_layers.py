@@ -13,6 +13,7 @@ LAYERS = [
     {
         "types",
         "nested",
+        "fields",
         "spaces",
         "seeding",
         "config",

@@ -112,7 +112,9 @@ class Session:
     def _open_flight_log(self) -> None:
         config = self._config
         if config.observe.flight_log:
-            self._flight = FlightWriter(self._folder.path / FLIGHT_LOG, config.observe.flight_hash_every)
+            self._flight = FlightWriter(
+                self._folder.path / FLIGHT_LOG, config.observe.flight_hash_every, self._blueprint.fields
+            )
             self._learner.sequencer.flight = self._flight
             # what may change when a run is resumed, and changes what is learned
             settings: dict[str, Any] = {

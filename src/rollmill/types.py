@@ -6,7 +6,7 @@ Shape legend, here and everywhere: T time, K environments of one group, B batch 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -66,8 +66,7 @@ class Decision(NamedTuple):
     """What a policy decided for one group: numpy arrays with leading axis K."""
 
     action: Array
-    log_prob: Array
-    value: Array
+    records: Mapping[str, Array]  # what the policy stores with the action (`Policy.records`)
     state: Nested  # recurrent state after this step; {} without memory
 
 
@@ -79,6 +78,7 @@ class Outcome(NamedTuple):
     """
 
     reward: Array  # float32 [K], after scale and clip
+    raw_reward: Array  # float64 [K], as the environment gave it
     terminated: Array  # bool [K]
     truncated: Array  # bool [K]
     final_obs: Nested  # [K, ...]
@@ -97,6 +97,7 @@ class Problem:
     observation: Nested  # of ArraySpec, one environment
     action: ArraySpec
     state: Nested  # of ArraySpec, recurrent state of one environment; {} without memory
+    records: Mapping[str, ArraySpec] = field(default_factory=dict)  # what the policy stores with each action
     snapshot_row: int = 0  # bytes of a row that holds one environment's snapshot; 0: the group has none
 
 
@@ -155,44 +156,6 @@ class Standing(NamedTuple):
     troubles: Array  # int64 [K], calls of this unroll in which the environment failed, whether it was mended or not
     broken: Array  # bool [K], the environment dropped out of this unroll: its column is no experience
     snapshot: Array  # uint8 [K, S]
-
-
-def standing_spec(problem: Problem, size: int) -> dict[str, ArraySpec]:
-    """The layout of a `Standing` of K = `size` environments."""
-    counts = dict.fromkeys(("episode", "failures", "troubles"), ArraySpec((size,), "int64"))
-    snapshot = ArraySpec((size, problem.snapshot_row), "uint8")
-    return {**counts, "broken": ArraySpec((size,), "bool"), "snapshot": snapshot}
-
-
-def unroll_spec(problem: Problem, steps: int, size: int) -> dict[str, Nested]:
-    """The layout of one unroll: T = `steps`, K = `size`.
-
-    `obs` and `reset` have T+1 rows: the last is what follows the unroll. `final_obs` and `final_state` are
-    written only where an episode ended; being mapped lazily they cost address space, not memory.
-    """
-    t, k = steps, size
-    return {
-        "ticket": ArraySpec((3,), "int64"),
-        "obs": lead(problem.observation, t + 1, k),
-        "reset": ArraySpec((t + 1, k), "bool"),
-        "action": problem.action.lead(t, k),
-        "reward": ArraySpec((t, k), "float32"),
-        "terminated": ArraySpec((t, k), "bool"),
-        "truncated": ArraySpec((t, k), "bool"),
-        "final_obs": lead(problem.observation, t, k),
-        "final_state": lead(problem.state, t, k),
-        "log_prob": ArraySpec((t, k), "float32"),
-        "value": ArraySpec((t, k), "float32"),
-        "valid": ArraySpec((t, k), "bool"),
-        "state": lead(problem.state, k),
-        "last_state": lead(problem.state, k),
-        "episode_return": ArraySpec((t, k), "float64"),
-        "episode_length": ArraySpec((t, k), "int64"),
-        "seconds": ArraySpec((3,), "float64"),  # spent stepping, deciding, waiting
-        "length": ArraySpec((), "int64"),  # steps really made, at most T
-        # Where the group stands behind the last row, so that its actor can be set up there again:
-        **standing_spec(problem, k),
-    }
 
 
 Metrics = Mapping[str, float]

@@ -16,8 +16,10 @@ import torch
 from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
 from rollmill.algorithms.minibatches import minibatches
+from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.ppo import PPOConfig, PPOUpdate
 from rollmill.algorithms.recipe import UpdateContext
+from rollmill.fields import Fields
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
@@ -25,7 +27,7 @@ from rollmill.spaces import action_spec, observation_spec
 from rollmill.stores.rollout import RolloutStore
 from rollmill.stores.store import Unroll
 from rollmill.transport.ports import Lease
-from rollmill.types import Decision, Outcome, Problem, Standing, Ticket, unroll_spec
+from rollmill.types import Decision, Outcome, Problem, Standing, Ticket
 
 OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
 T, B, H = 6, 4, 5
@@ -240,8 +242,10 @@ def test_assembler_and_store_lay_out_the_batch_that_is_tested_here(memory):
     network = make_network(memory)
     played = play(network)
     batch = nested.map_leaves(lambda leaf: leaf.numpy(), played.batch)
-    spec = unroll_spec(Problem(observation_spec(OBSERVATIONS), action_spec(ACTIONS), network.state_spec), T, 2)
-    store = RolloutStore(2, "cpu")
+    records = StochasticPolicy.records
+    fields = Fields(Problem(observation_spec(OBSERVATIONS), action_spec(ACTIONS), network.state_spec, records))
+    spec = fields.unroll_spec(T, 2)
+    store = RolloutStore(fields, 2, "cpu")
     for actor in (0, 1):
         out = nested.map_leaves(lambda leaf: leaf.zeros(), spec)
         assemble(batch, slice(2 * actor, 2 * actor + 2), Ticket(actor, 0, 0), out)
@@ -269,9 +273,9 @@ def assemble(batch, columns, ticket, out):
         if t == T - 1:
             state = nested.index(batch["last_state"], columns)
         (obs, following), (reset, begins) = (batch[field][t : t + 2, columns] for field in ("obs", "reset"))
-        assembler.decided(obs, reset, Decision(action, log_prob, value, state))
+        assembler.decided(obs, reset, Decision(action, {"log_prob": log_prob, "value": value}, state))
         outcome = Outcome(
-            reward, terminated, truncated, final_obs, idle, idle.astype(int), valid, False, following, begins
+            reward, reward, terminated, truncated, final_obs, idle, idle.astype(int), valid, False, following, begins
         )
         assembler.happened(outcome, state)
     fine = Standing(*np.zeros((3, 2), int), np.zeros(2, bool), np.zeros((2, 0), np.uint8))

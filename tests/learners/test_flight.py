@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from rollmill.errors import Refused
+from rollmill.fields import Fields
 from rollmill.learners.flight import FlightWriter, checksums, learned_checksum
 from rollmill.learners.flight_records import (
-    FIELDS,
+    CHECKSUMS,
     MAGIC,
     AttemptEntry,
     HashEntry,
@@ -23,8 +24,10 @@ from rollmill.learners.flight_records import (
     read_flight,
 )
 from rollmill.models.weights import parameters_sha256
-from rollmill.types import Ticket
+from rollmill.types import ArraySpec, Problem, Ticket
 
+RECORDS = dict.fromkeys(("log_prob", "value"), ArraySpec((), "float64"))
+FIELDS = Fields(Problem(ArraySpec((3,), "float64"), ArraySpec((), "int64"), ArraySpec((2,), "float64"), RECORDS))
 WEIGHTS = {"w": np.arange(3, dtype=np.float32)}
 
 
@@ -49,7 +52,7 @@ def unroll(steps=4, size=2, seed=0):
 
 def write(path, updates=4, begin=0, hash_every=2):
     """A log of a process that made some updates, with two unrolls each, and was killed."""
-    writer = FlightWriter(path, hash_every)
+    writer = FlightWriter(path, hash_every, FIELDS)
     writer.note("begun", begin, target_steps=100)
     for update in range(begin + 1, begin + updates + 1):
         unrolls = [(Ticket(actor, update - 1, update - 1), 0, unroll(seed=10 * update + actor)) for actor in (0, 1)]
@@ -85,7 +88,7 @@ def updates_of(entries):
 def test_the_bytes_are_those_of_the_whole_file_after_a_resume(tmp_path):
     write(tmp_path / "log").close()
     before = (tmp_path / "log").stat().st_size
-    writer = FlightWriter(tmp_path / "log", 2)
+    writer = FlightWriter(tmp_path / "log", 2, FIELDS)
     assert writer.bytes == before
     writer.note("begun", 4)
     writer.close()
@@ -104,7 +107,7 @@ def test_what_is_written_is_read(tmp_path):
     entry = read.entries[4]
     assert (entry.update, entry.learned) == (3, learned_checksum({"loss": 3.0}))
     assert [consumed.ticket for consumed in entry.unrolls] == [Ticket(0, 2, 2), Ticket(1, 2, 2)]
-    assert entry.unrolls[1].checksums == checksums(unroll(seed=31))
+    assert entry.unrolls[1].checksums == checksums(unroll(seed=31), FIELDS)
     assert read.entries[-2].sha256 == parameters_sha256(WEIGHTS)
     assert read.entries[-1] == Note("stopped", 4, {"status": "done"})
     assert writer.cpu_seconds > 0
@@ -115,23 +118,24 @@ def test_an_unroll_costs_few_bytes(tmp_path):
     for updates in (1, 2):
         write(tmp_path / str(updates), updates, hash_every=99).close()
         lengths.append((tmp_path / str(updates)).stat().st_size)
-    # frame 4 + 4, head 1 + 8 + 4 + 2, and per unroll 4 + 8 + 8 + 4 and 4 for each of 8 fields
-    assert lengths[1] - lengths[0] == 8 + 15 + 2 * 56
+    # frame 4 + 4, head 1 + 8 + 4 + 2, and per unroll 4 + 8 + 8 + 4 and 4 for each of 7 checksums
+    assert lengths[1] - lengths[0] == 8 + 15 + 2 * 52
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("field", CHECKSUMS)
 def test_every_field_has_a_checksum_of_its_own(field):
-    before, changed = checksums(unroll()), unroll()
+    before, changed = checksums(unroll(), FIELDS), unroll()
     leaf = {
         "obs": changed["obs"]["b"][-1:],
         "ended": changed["truncated"],
         "state": changed["last_state"],
-        "standing": changed["episode"],
+        "status": changed["episode"],
+        "records": changed["value"],
     }.get(field, changed.get(field))
     bits = leaf.reshape(-1).view(np.uint8)
     bits[-1 if field != "ended" else 0] ^= 1
-    after = checksums(changed)
-    assert [name for name, a, b in zip(FIELDS, before, after, strict=True) if a != b] == [field]
+    after = checksums(changed, FIELDS)
+    assert [name for name, a, b in zip(CHECKSUMS, before, after, strict=True) if a != b] == [field]
 
 
 def test_what_stands_behind_the_end_of_an_unroll_does_not_count():
@@ -139,7 +143,7 @@ def test_what_stands_behind_the_end_of_an_unroll_does_not_count():
     before["length"], changed["length"] = np.array(3), np.array(3)
     changed["reward"][3] += 1
     changed["obs"]["a"][4] += 1
-    assert checksums(before) == checksums(changed)
+    assert checksums(before, FIELDS) == checksums(changed, FIELDS)
 
 
 def test_a_log_cut_at_any_byte_reads_up_to_the_record_before_and_goes_on_from_there(tmp_path):
@@ -154,7 +158,7 @@ def test_a_log_cut_at_any_byte_reads_up_to_the_record_before_and_goes_on_from_th
         assert read.damage is None, cut
         assert read.size == max(end for end in ends if end <= cut)
         assert read.entries == entries[: ends.index(read.size)]
-        writer = FlightWriter(path, 10)
+        writer = FlightWriter(path, 10, FIELDS)
         writer.note("begun", 3)
         writer.close()
         again = read_flight(path)
@@ -209,7 +213,7 @@ def test_a_damaged_log_is_kept_aside_when_the_run_goes_on(tmp_path):
     again = bytearray(path.read_bytes())
     again[len(again) // 2] ^= 1
     path.write_bytes(again)
-    FlightWriter(path, 2).close()
+    FlightWriter(path, 2, FIELDS).close()
     assert (tmp_path / "flight.log.damaged").read_bytes() == bytes(data), "nor later"
     assert (tmp_path / "flight.log.damaged.2").read_bytes() == bytes(again)
 
@@ -250,15 +254,16 @@ def test_what_an_update_was_to_learn_from_is_kept_if_it_ended_the_run(tmp_path):
     assert not any(isinstance(entry, AttemptEntry) for entry in read_flight(path).lineage())
 
 
-def test_a_log_of_another_version_is_refused_and_left_alone(tmp_path):
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_log_of_another_version_is_refused_and_left_alone(tmp_path, version):
     path = tmp_path / "log"
-    path.write_bytes(later := b"rollmill flight log 2\nwhatever")
-    with pytest.raises(Refused, match="version 2 and 1 is known here"):
+    path.write_bytes(other := b"rollmill flight log %d\nwhatever" % version)
+    with pytest.raises(Refused, match=f"version {version} and 2 is known here; use the rollmill that made the run"):
         read_flight(path)
     writer = write(path)
-    assert "version 2" in writer.complaint
+    assert f"version {version}" in writer.complaint
     writer.close()
-    assert path.read_bytes() == later
+    assert path.read_bytes() == other
 
 
 def test_a_log_whose_first_line_was_cut_begins_anew(tmp_path):

@@ -14,6 +14,7 @@ from rollmill.algorithms.appo import APPOConfig
 from rollmill.assembly import draw_blueprint
 from rollmill.errors import Refused
 from rollmill.experiment import Experiment, load_config
+from rollmill.fields import Fields
 from rollmill.learners.flight import Note, UpdateEntry, read_flight
 from rollmill.observe.events import Updated
 from rollmill.retrace import Retrace
@@ -24,7 +25,7 @@ from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
 from rollmill.stores.store import Unroll
 from rollmill.transport.ports import Lease
-from rollmill.types import Ticket
+from rollmill.types import ArraySpec, Problem, Ticket
 
 CONFIG = {
     "seed": 3,
@@ -301,7 +302,8 @@ def test_while_one_group_waits_for_actions_its_worker_steps_the_other(tmp_path):
 
 def test_unrolls_without_experience_go_along_and_do_not_count():
     """A group that is lost for good makes such unrolls without end: they may neither end the run nor fill batches."""
-    store = ArrivalStore(2, "cpu")
+    problem = Problem(ArraySpec((1,), "float32"), ArraySpec((), "int64"), {})
+    store = ArrivalStore(Fields(problem), 2, "cpu")
 
     def unroll(actor, sequence, is_broken):
         lease = Lease({"broken": np.array([is_broken, is_broken])}, 0)

@@ -423,12 +423,12 @@ def leave_out(update):
 
 
 LIES = {
-    "an older version": (lie_about(21, version=-1), 21, {"action", "log_prob", "value"}),
+    "an older version": (lie_about(21, version=-1), 21, {"action", "records"}),
     "a version to come": (lie_about(21, version=30), 21, {"version"}),
     "another actor": (lie_about(21, actor=5), 21, {"actor"}),
     "another sequence": (lie_about(21, unroll=1, sequence=1), 21, {"sequence"}),
     "a checksum of actions": (lie_about_checksum(33, 1, 1), 33, {"action"}),
-    "a checksum of states": (lie_about_checksum(1, 0, 6), 1, {"state"}),
+    "a checksum of states": (lie_about_checksum(1, 0, 5), 1, {"state"}),
     "what was learned": (lie_about_result(17), 17, {"metrics"}),
     "a hash": (lie_about_hash(25), 25, {"parameters_sha256"}),
     "the order of two unrolls": (swap(19), 19, {"metrics", "sequence"}),

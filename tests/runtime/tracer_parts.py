@@ -31,6 +31,8 @@ class TracerNetwork(torch.nn.Module):
 
 
 class TracerPolicy:
+    records: ClassVar = dict.fromkeys(("log_prob", "value"), ArraySpec((), "float32"))
+
     def __init__(self, network, size):
         self.network, self._size, self._version = network, size, -1
 
@@ -48,7 +50,8 @@ class TracerPolicy:
         count = np.where(reset[:, None], 0, state["count"]) + 1  # steps of the episode, this one included
         action = np.full((self._size, 1), self._version, np.float32)
         # value and log_prob carry the step that was seen and the noise that was drawn for this row
-        return Decision(action, noise, obs[:, 3].copy(), {"count": count.astype(np.float32)})
+        records = {"log_prob": noise, "value": obs[:, 3].copy()}
+        return Decision(action, records, {"count": count.astype(np.float32)})
 
 
 class TracerUpdate:

@@ -1,4 +1,4 @@
-"""Putting steps in their places: the one writer of the unroll layout (`types.unroll_spec`)."""
+"""Putting steps in their places: the one writer of the unroll layout (`fields.Fields`)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class UnrollAssembler:
         nested.assign(out["obs"], t, obs)
         out["reset"][t] = reset
         out["action"][t] = decision.action
-        out["log_prob"][t] = decision.log_prob
-        out["value"][t] = decision.value
+        for name, record in decision.records.items():
+            out[name][t] = record
 
     def happened(self, outcome: Outcome, state: Nested) -> None:
         """What row t led to; `state` is the recurrent state after it, kept where an episode ended."""
         out, t = self._out, self._t
         out["reward"][t] = outcome.reward
+        out["raw_reward"][t] = outcome.raw_reward
         out["terminated"][t] = outcome.terminated
         out["truncated"][t] = outcome.truncated
         out["episode_return"][t] = outcome.episode_return

@@ -136,6 +136,7 @@ class Episodes:
             begins = ended | self._end_unroll()
         return Outcome(
             self._shaped(reward),
+            reward,
             terminated,
             truncated,
             self._final_obs,

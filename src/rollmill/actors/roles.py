@@ -28,50 +28,14 @@ from rollmill.seeding import generator
 from rollmill.transport.ports import Lease, Ports
 from rollmill.types import (
     Array,
-    ArraySpec,
     Border,
     Decision,
     Outcome,
-    Problem,
     Standing,
     Ticket,
-    lead,
-    standing_spec,
 )
 
-
-def scene_spec(problem: Problem, size: int) -> dict[str, Nested]:
-    """What an environment component sends: the observation and, but for the first, the step that led to it."""
-    k = size
-    return {
-        "obs": lead(problem.observation, k),
-        "reset": ArraySpec((k,), "bool"),
-        "reward": ArraySpec((k,), "float32"),
-        "terminated": ArraySpec((k,), "bool"),
-        "truncated": ArraySpec((k,), "bool"),
-        "final_obs": lead(problem.observation, k),
-        "episode_return": ArraySpec((k,), "float64"),
-        "episode_length": ArraySpec((k,), "int64"),
-        "valid": ArraySpec((k,), "bool"),
-        "over": ArraySpec((), "bool"),
-        "seconds": ArraySpec((), "float64"),  # the step took
-        **standing_spec(problem, k),  # written with the scene that ends an unroll
-    }
-
-
-def decision_spec(problem: Problem, size: int) -> dict[str, Nested]:
-    """What inference sends: a decision with the ticket under which it was made."""
-    k = size
-    return {
-        "ticket": ArraySpec((3,), "int64"),
-        "row": ArraySpec((), "int64"),  # t within the unroll
-        "action": problem.action.lead(k),
-        "log_prob": ArraySpec((k,), "float32"),
-        "value": ArraySpec((k,), "float32"),
-        "state_before": lead(problem.state, k),
-        "state": lead(problem.state, k),
-        "seconds": ArraySpec((), "float64"),  # deciding took
-    }
+_STEP = tuple(field for field in Outcome._fields if field not in ("final_obs", "obs", "reset"))  # copied every step
 
 
 class Environment:
@@ -115,7 +79,7 @@ class Environment:
         assert self._room is not None
         scene = self._room.arrays
         if outcome is not None:
-            for field in ("reward", "terminated", "truncated", "episode_return", "episode_length", "valid", "over"):
+            for field in _STEP:
                 scene[field][...] = getattr(outcome, field)
             if outcome.reset.any():
                 nested.copy_into(scene["final_obs"], outcome.final_obs)
@@ -211,8 +175,9 @@ class Inference:
         mind, out = self._minds[i], room.arrays
         out["ticket"][:] = mind.ticket
         out["row"][...] = mind.row
-        for field in ("action", "log_prob", "value"):
-            out[field][...] = getattr(decision, field)
+        out["action"][...] = decision.action
+        for name, record in decision.records.items():
+            out[name][...] = record
         nested.copy_into(out["state_before"], mind.state)
         nested.copy_into(out["state"], decision.state)
         out["seconds"][...] = seconds
@@ -228,8 +193,8 @@ class Collector:
     Ports: `scenes` in, `decisions` in, `unrolls` out.
     """
 
-    def __init__(self, name: str, ports: Ports) -> None:
-        self.name = name
+    def __init__(self, name: str, records: Sequence[str], ports: Ports) -> None:
+        self.name, self._records = name, records
         self._scenes, self._decisions, self._unrolls = ports["scenes"], ports["decisions"], ports["unrolls"]
         self._assembler = UnrollAssembler()
         self._scene: Lease | None = None  # the scene that waits for its decision
@@ -276,7 +241,8 @@ class Collector:
             ticket = Ticket(*(int(n) for n in answer["ticket"]))
             self._assembler.begin(self._room.arrays, ticket, answer["state_before"])
             self._seconds = [0.0, 0.0, perf_counter() - self._idle_since]
-        decision = Decision(answer["action"], answer["log_prob"], answer["value"], answer["state"])
+        records = {name: answer[name] for name in self._records}
+        decision = Decision(answer["action"], records, answer["state"])
         self._assembler.decided(scene["obs"], scene["reset"], decision)
         self._seconds[1] += float(answer["seconds"])
         self._scenes.release(self._scene)

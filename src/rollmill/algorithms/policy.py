@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from rollmill import nested
 from rollmill.models.network import Network
 from rollmill.models.plain import plain_network
 from rollmill.nested import Nested
-from rollmill.types import Array, Decision
+from rollmill.types import Array, ArraySpec, Decision
 
 
 class Policy(Protocol):
@@ -21,6 +22,10 @@ class Policy(Protocol):
     """
 
     network: Network
+
+    @property
+    def records(self) -> Mapping[str, ArraySpec]:
+        """What it stores with each action, for one environment."""
 
     def begin(self, version: int) -> None:
         """Weights of `version` have been loaded into the network."""
@@ -36,7 +41,9 @@ class Policy(Protocol):
 
 
 class StochasticPolicy:
-    """Samples from the network's action distribution."""
+    """Samples from the network's action distribution; stores log-probability and value."""
+
+    records: ClassVar[Mapping[str, ArraySpec]] = dict.fromkeys(("log_prob", "value"), ArraySpec((), "float32"))
 
     def __init__(self, network: Network, size: int) -> None:
         self.network = network.eval()
@@ -59,7 +66,8 @@ class StochasticPolicy:
     def act(self, obs: Nested, state: Nested, reset: Array, noise: Array | None) -> Decision:
         """Decide for K environments; without noise, greedily."""
         if self._plain is not None:
-            return Decision(*self._plain.decide(obs, noise), {})
+            action, log_prob, value = self._plain.decide(obs, noise)
+            return Decision(action, {"log_prob": log_prob, "value": value}, {})
         if self._inputs is None:
             self._inputs = _Inputs(obs, state, reset, self._device)
         return self._act_with_torch(*self._inputs.filled(obs, state, reset), noise)
@@ -76,7 +84,8 @@ class StochasticPolicy:
         value = torch.zeros_like(log_prob) if output.value is None else output.value[0]
         # copied: a model may hand back the very tensors it was given, which the next decision fills anew
         state = nested.map_leaves(lambda leaf: leaf.cpu().numpy().copy(), output.state)
-        return Decision(action.cpu().numpy(), log_prob.cpu().numpy(), value.cpu().numpy(), state)
+        records = {"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()}
+        return Decision(action.cpu().numpy(), records, state)
 
 
 class _Inputs:

@@ -14,7 +14,7 @@ from rollmill.algorithms.policy import Policy
 from rollmill.config import Config
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
-from rollmill.types import Array, AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec
+from rollmill.types import Array, ArraySpec, AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec
 
 
 class Optimizer(Protocol):
@@ -108,6 +108,17 @@ class NetworkBuilder(Protocol):
         """The freshly initialised network; all its randomness comes from `seed`."""
 
 
+class PolicyMaker(Protocol):
+    """Makes the policy of an algorithm for one group, e.g. a policy class."""
+
+    @property
+    def records(self) -> Mapping[str, ArraySpec]:
+        """See `Policy`."""
+
+    def __call__(self, network: Network, size: int, /) -> Policy:
+        """The policy of a group of `size` environments."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """The parts of an algorithm, in the order in which data meets them."""
@@ -116,7 +127,7 @@ class Recipe:
     summary: str
     config: type[AlgorithmConfig]
     network: NetworkBuilder
-    policy: Callable[[Network, int], Policy]  # (network, environments of the group)
+    policy: PolicyMaker
     assembler: Callable[[Any], AssemblerSpec]  # from the algorithm's config
     store: StoreSpec
     update: Callable[[Network, Optimizer, Any], UpdateRule]

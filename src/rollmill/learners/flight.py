@@ -20,8 +20,9 @@ import numpy as np
 
 from rollmill import nested
 from rollmill.errors import Refused
+from rollmill.fields import Fields
 from rollmill.learners.flight_records import (
-    FIELDS,
+    CHECKSUMS,
     MAGIC,
     NAME,
     AttemptEntry,
@@ -52,20 +53,20 @@ class Flight(Protocol):
         """Something rare happened."""
 
 
-def checksums(unroll: Mapping[str, Nested]) -> tuple[int, ...]:
-    """One checksum per field of FIELDS.
+def checksums(unroll: Mapping[str, Nested], fields: Fields) -> tuple[int, ...]:
+    """The checksums of an unroll, in the order of CHECKSUMS.
 
-    Of the observations only the last counts: each shows in the value that the network gave it, and reading all of them
+    Of the observations only the last counts: each shows in what the policy records of it, and reading all of them
     would cost more than everything else here.
     """
     length = int(unroll["length"])
-    obs = [leaf[length] for _, leaf in nested.leaves(unroll["obs"])]
-    state = [leaf for _, leaf in nested.leaves(unroll["last_state"])]
-    ended = [unroll["terminated"][:length], unroll["truncated"][:length]]
-    standing = [unroll[name] for name in ("episode", "failures", "broken")]
-    steps = {name: [unroll[name][:length]] for name in ("action", "reward", "log_prob", "value")}
-    parts = {**steps, "obs": obs, "ended": ended, "state": state, "standing": standing}
-    return tuple(_checksum(parts[name]) for name in FIELDS)
+    sums = dict.fromkeys(CHECKSUMS, 0)
+    for field in fields:
+        if field.checksum:
+            for _, leaf in nested.leaves(unroll[field.name]):
+                used = leaf[:length] if field.axis == "steps" else leaf[length] if field.axis == "rows" else leaf
+                sums[field.checksum] = _crc(used, sums[field.checksum])
+    return tuple(sums.values())
 
 
 def learned_checksum(metrics: Metrics) -> int:
@@ -76,11 +77,8 @@ def learned_checksum(metrics: Metrics) -> int:
     )
 
 
-def _checksum(arrays: Sequence[Array]) -> int:
-    value = 0
-    for array in arrays:
-        value = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", value)
-    return value
+def _crc(array: Array, value: int) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", value)
 
 
 class NoFlight:
@@ -102,8 +100,8 @@ class FlightWriter:
     A disk that is full ends the log and not the run: `complaint` says so.
     """
 
-    def __init__(self, path: Path, hash_every: int) -> None:
-        self._hash_every = hash_every
+    def __init__(self, path: Path, hash_every: int, fields: Fields) -> None:
+        self._hash_every, self._fields = hash_every, fields
         self._pending: tuple[Consumed, ...] = ()  # unrolls of the update that is being made
         self._crc = 0
         self._file: int | None = None
@@ -123,7 +121,7 @@ class FlightWriter:
         """Take down what the update learns from; written with its result."""
         begun = time.thread_time()
         self._pending = tuple(
-            Consumed(ticket, incarnation, checksums(arrays)) for ticket, incarnation, arrays in unrolls
+            Consumed(ticket, incarnation, checksums(arrays, self._fields)) for ticket, incarnation, arrays in unrolls
         )
         self.cpu_seconds += time.thread_time() - begun
 

@@ -20,13 +20,13 @@ from rollmill.errors import Refused
 from rollmill.types import Ticket
 
 NAME = "flight.log"
-VERSION = 1
+VERSION = 2
 MAGIC = b"rollmill flight log %d\n" % VERSION
-FIELDS = ("obs", "action", "reward", "ended", "log_prob", "value", "state", "standing")  # with a checksum each
+CHECKSUMS = ("obs", "action", "reward", "ended", "records", "state", "status")  # of an unroll, see `fields.Fields`
 
 _FRAME = struct.Struct("<II")  # length and checksum of a payload
 _UPDATE = struct.Struct("<cQIH")  # kind, update, checksum of what was learned, unrolls
-_UNROLL = struct.Struct(f"<IQQI{len(FIELDS)}I")  # actor, sequence, version, incarnation, checksums
+_UNROLL = struct.Struct(f"<IQQI{len(CHECKSUMS)}I")  # actor, sequence, version, incarnation, checksums
 _HASH = struct.Struct("<cQ32s")  # kind, update, sha256 of the parameters
 _NOTE, _UPDATED, _ATTEMPTED, _HASHED = b"n", b"u", b"a", b"h"
 _LONGEST_NOTE = 1 << 20  # bytes
@@ -37,7 +37,7 @@ class Consumed(NamedTuple):
 
     ticket: Ticket
     incarnation: int  # of its actor: how often that was set up anew before
-    checksums: tuple[int, ...]  # one per field of FIELDS
+    checksums: tuple[int, ...]  # in the order of CHECKSUMS
 
     def pack(self) -> bytes:
         """As part of a record."""

@@ -18,7 +18,7 @@ class Trajectory:
     sequence: int
     version: int  # of the weights that made it
     update: int  # that consumed it
-    arrays: Mapping[str, Nested]  # types.unroll_spec; views of the slot, valid until release()
+    arrays: Mapping[str, Nested]  # see `fields.Fields`; views of the slot, valid until release()
     release: Callable[[], None]  # gives the slot back; once, from any thread
 
 

@@ -41,7 +41,7 @@ class Unroll:
     sequence: int  # of the unroll among those of its actor: 0, 1, 2, …
     version: int  # of the weights that decided
     update: int  # that learned from it
-    arrays: Mapping[str, Nested]  # obs, action, reward, terminated, … as `types.unroll_spec` lists them
+    arrays: Mapping[str, Nested]  # obs, action, reward, terminated, … as `fields.Fields` lists them
 
 
 class Hooks:

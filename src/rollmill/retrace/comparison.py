@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rollmill.errors import RollmillError
+from rollmill.fields import Fields
 from rollmill.learners.flight import checksums, learned_checksum
-from rollmill.learners.flight_records import FIELDS, Consumed
+from rollmill.learners.flight_records import CHECKSUMS, Consumed
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
 from rollmill.retrace.script import Script
@@ -138,8 +139,8 @@ class ScriptedLedger:
 class Checker:
     """Compares what happens with the script; see `flight.Flight`."""
 
-    def __init__(self, script: Script, witness: Witness | None) -> None:
-        self._script, self._witness = script, witness
+    def __init__(self, script: Script, fields: Fields, witness: Witness | None) -> None:
+        self._script, self._fields, self._witness = script, fields, witness
         self.hashes: list[int] = []  # updates behind which the parameters were compared
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
@@ -149,7 +150,7 @@ class Checker:
             if len(unrolls) != len(logged):
                 raise Diverged(update, "unrolls", f"it learns from {len(unrolls)}, in the log from {len(logged)}")
             for (ticket, _, arrays), entry in zip(unrolls, logged, strict=True):
-                _compare(update, ticket, arrays, entry)
+                _compare(update, ticket, checksums(arrays, self._fields), entry)
         if self._witness is not None:
             self._witness.about_to_update(update)
 
@@ -169,11 +170,11 @@ class Checker:
         """What is rare is in the script already."""
 
 
-def _compare(update: int, ticket: Ticket, arrays: Mapping[str, Nested], logged: Consumed) -> None:
+def _compare(update: int, ticket: Ticket, found: tuple[int, ...], logged: Consumed) -> None:
     if ticket != logged.ticket:
         why = f"unroll {logged.ticket.sequence} of actor {logged.ticket.actor} stands in its place in the log"
         raise Diverged(update, "order", why, ticket)
-    for name, now, then in zip(FIELDS, checksums(arrays), logged.checksums, strict=True):
+    for name, now, then in zip(CHECKSUMS, found, logged.checksums, strict=True):
         if now != then:
             why = f"another one than in the log (made with version {ticket.version} of the weights)"
             raise Diverged(update, name, why, ticket)

@@ -65,6 +65,7 @@ class Retrace:
         limit = self.config.runtime.env_seconds
         with watchdog(limit) if self.witness is None else nullcontext():
             blueprint = replace(draw_blueprint(self.config), versions=self.script.most_lag(self.until) + 2)
+            self._fields = blueprint.fields
             self.runtime = SerialRuntime(draw_graph(blueprint), self.config.runtime)
             try:
                 self.runtime.start()
@@ -79,7 +80,7 @@ class Retrace:
             learner.trainer.load(RunFolder.read_weights(self._folder.initial))
         if not self.until:
             return
-        checker = Checker(self.script, self.witness)
+        checker = Checker(self.script, self._fields, self.witness)
         sequencer = learner.sequencer
         sequencer.flight = checker
         sequencer.ledger = self.ledger = ScriptedLedger(

@@ -18,6 +18,7 @@ from rollmill.algorithms.policy import Policy
 from rollmill.algorithms.recipe import AlgorithmConfig, Recipe
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
+from rollmill.fields import Fields
 from rollmill.learners.learner import Learner, TrainConfig
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.learners.sequencer import Sequencer
@@ -67,8 +68,14 @@ class Blueprint:
             spaces.observation_spec(self.observation_space),
             spaces.action_spec(self.action_space),
             self.network("cpu").state_spec,
+            self.recipe.policy.records,
             snapshot_row(self.snapshot_size),
         )
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of an unroll."""
+        return Fields(self.problem)
 
     @property
     def action_scale(self) -> spaces.ActionScale | None:
@@ -119,7 +126,7 @@ class Blueprint:
 
     def build_collector(self, name: str, ports: Ports) -> Collector:
         """The collector role of one group."""
-        return Collector(name, ports)
+        return Collector(name, tuple(self.problem.records), ports)
 
     @property
     def overlaps(self) -> bool:
@@ -132,7 +139,7 @@ class Blueprint:
         network = self.network(device)
         optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
         update = self.recipe.update(network, optimizer, self.algorithm)
-        store = STORES[self.recipe.store.kind](self.flow.unrolls, device)
+        store = STORES[self.recipe.store.kind](self.fields, self.flow.unrolls, device)
         is_serial = self.runtime.kind == "serial"
         decides_apart = not is_serial and self.runtime.roles != "fused"
         stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)

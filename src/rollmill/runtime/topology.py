@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from rollmill.actors.roles import decision_spec, scene_spec
 from rollmill.models.weights import weights_spec
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.graph import End, Graph, Link, Node, Port
 from rollmill.transport.ports import Kind
-from rollmill.types import TICKET, unroll_spec
+from rollmill.types import TICKET
 
 WEIGHT_VERSIONS = 2  # kept side by side: the one in use and the one being written
 
@@ -32,9 +31,9 @@ def asynchronous(plan: Blueprint) -> Graph:
 def _wired(plan: Blueprint, versions: int) -> Graph:
     in_flight = plan.flow.in_flight
     groups, size = range(plan.env.groups), plan.env.group_size
-    unrolls = unroll_spec(plan.problem, plan.assembler.steps, size)
+    unrolls = plan.fields.unroll_spec(plan.assembler.steps, size)
     weights = weights_spec(plan.network("cpu"))
-    scenes, decisions = scene_spec(plan.problem, size), decision_spec(plan.problem, size)
+    scenes, decisions = plan.fields.scene_spec(size), plan.fields.decision_spec(size)
 
     is_serial, roles = plan.runtime.kind == "serial", plan.runtime.roles
     workers = [("main" if is_serial else f"worker.{i % plan.runtime.workers}") for i in groups]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from rollmill import nested
 from rollmill.errors import NoExperience
+from rollmill.fields import Fields
 from rollmill.nested import Nested
 from rollmill.stores.store import Owner, Sample, Unroll
 
@@ -18,7 +20,8 @@ from rollmill.stores.store import Owner, Sample, Unroll
 class _Store(ABC):
     """Collects unrolls in the order in which they are inserted until there are enough for an update."""
 
-    def __init__(self, unrolls: int, device: str) -> None:
+    def __init__(self, fields: Fields, unrolls: int, device: str) -> None:
+        self._batched = fields.batched
         self._wanted = unrolls
         self._device = device
         self._held: list[Unroll] = []
@@ -53,7 +56,7 @@ class _Store(ABC):
         ]
         if not any(owners):
             raise NoExperience("every environment failed; nothing to learn from")
-        batch, parts, of_parts = self._assemble([_without_broken(unroll) for unroll in unrolls], owners, version)
+        batch, parts, of_parts = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
         return Sample(batch, parts, of_parts, chosen)
 
     def used(self, sample: Sample) -> Sequence[Unroll]:
@@ -64,6 +67,20 @@ class _Store(ABC):
     def _choose(self) -> list[Unroll]:
         """The unrolls of the next update, the first that came in."""
         return self._held[: self._wanted]
+
+    def _without_broken(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
+        """The unroll without the environments that failed in it: what they showed is not experience."""
+        if not unroll["broken"].any():
+            return unroll
+        good = ~unroll["broken"]
+        kept = {"length": unroll["length"]}
+        for name, field in self._batched.items():
+            pick = partial(np.compress, good, axis=field.batch_axis)
+            kept[name] = nested.map_leaves(pick, unroll[name])
+        # by column and not compressed, which would touch all their untouched memory
+        for name in ("final_obs", "final_state"):
+            kept[name] = unroll[name]
+        return kept
 
     @abstractmethod
     def _assemble(
@@ -89,8 +106,8 @@ class RolloutStore(_Store):
     def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
         for field, first in unrolls[0].items():
-            if field in BATCH_AXIS:
-                axis = BATCH_AXIS[field]
+            if field in self._batched:
+                axis = self._batched[field].batch_axis
                 parts = [unroll[field] for unroll in unrolls]
                 joined[field] = nested.map_leaves(
                     lambda *leaves, axis=axis: self._tensor(leaves, axis), first, *parts[1:]
@@ -146,10 +163,10 @@ class EpisodeStore(_Store):
 
     def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
         length = int(unroll["length"])
-        rows = {"obs": length + 1, "reset": length + 1}
+        stops = {"rows": length + 1, "steps": length}
         cut: dict[str, Nested] = {}
-        for field in BATCH_AXIS:
-            stop = rows.get(field, length) if BATCH_AXIS[field] == 1 else None
+        for field, described in self._batched.items():
+            stop = stops.get(described.axis)
             cut[field] = nested.map_leaves(
                 lambda leaf, stop=stop: torch.from_numpy(leaf[:stop].copy()).to(self._device), unroll[field]
             )
@@ -159,27 +176,6 @@ class EpisodeStore(_Store):
 def _has_experience(unroll: Unroll) -> bool:
     return not unroll.arrays["broken"].all()
 
-
-def _without_broken(unroll: dict[str, Nested]) -> dict[str, Nested]:
-    """The unroll without the environments that failed in it: what they showed is no experience."""
-    if not unroll["broken"].any():
-        return unroll
-    good = ~unroll["broken"]
-    kept = {"length": unroll["length"]}
-    for field, axis in BATCH_AXIS.items():
-        kept[field] = nested.map_leaves(lambda leaf, axis=axis: np.compress(good, leaf, axis), unroll[field])
-    # by column and not compressed, which would touch all their untouched memory
-    for field in ("final_obs", "final_state"):
-        kept[field] = unroll[field]
-    return kept
-
-
-# Fields of the unroll that a batch carries, and the axis that counts environments in each.
-BATCH_AXIS = {
-    **dict.fromkeys(("obs", "reset", "action", "reward", "terminated", "truncated", "log_prob", "value", "valid"), 1),
-    **dict.fromkeys(("episode_return", "episode_length"), 1),
-    **dict.fromkeys(("state", "last_state"), 0),
-}
 
 STORES: dict[str, type[RolloutStore] | type[EpisodeStore]] = {
     "rollout": RolloutStore,

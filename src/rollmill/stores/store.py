@@ -21,7 +21,7 @@ class Unroll(NamedTuple):
 
     @property
     def arrays(self) -> dict[str, Nested]:
-        """Its fields (`types.unroll_spec`); valid until the slot is given back."""
+        """Its fields (`fields.Fields`); valid until the slot is given back."""
         arrays: dict[str, Nested] = self.lease.arrays
         return arrays
 
