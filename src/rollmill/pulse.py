@@ -69,11 +69,11 @@ class Pulse:
 PULSE = Pulse()
 
 
-class Patience:
-    """How long one call has lasted, as seen by someone who looks every now and then.
+class HangTimer:
+    """How long one call has lasted, as seen by a poller.
 
-    Only the time between his looks counts, and of a long gap only a part: after a suspended machine or terminal wakes
-    up, nobody is taken for hung.
+    Only the time between polls counts, and of a long gap only a part: after a suspended machine or terminal wakes up,
+    no process is mistaken for a hung one.
     """
 
     def __init__(self, limit: float) -> None:
@@ -137,7 +137,7 @@ class _Watcher:
         self.ended = threading.Event()
 
     def watch(self) -> None:
-        patience = Patience(self._limit)
+        patience = HangTimer(self._limit)
         while not self.ended.wait(min(LOOK_SECONDS, self._limit / 4)):
             since, hung = PULSE.since, patience.look(PULSE)
             if hung is not None and since == PULSE.since:

@@ -17,7 +17,7 @@ from rollmill.interruption import Interruption
 from rollmill.learners.checkpoint import Checkpoints, Content
 from rollmill.learners.flight import NAME as FLIGHT_LOG
 from rollmill.learners.flight import FlightWriter
-from rollmill.learners.journal import borders_from
+from rollmill.learners.journal import resume_points_from
 from rollmill.learners.learner import Learner
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import REMEDY, difference, facts, plan_line
@@ -36,7 +36,7 @@ from rollmill.pulse import watchdog
 from rollmill.resuming import Reopened, identity
 from rollmill.run_folder import RunFolder
 from rollmill.runtime.blueprint import Blueprint
-from rollmill.runtime.crowding import crowded_threads
+from rollmill.runtime.oversubscription import oversubscribed_threads
 from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
@@ -101,7 +101,7 @@ class Session:
             self._runtime.start()
         else:
             content = self._reopened.found.content
-            self._runtime.start(borders_from(content.arrays["actors"], self._blueprint.problem))
+            self._runtime.start(resume_points_from(content.arrays["actors"], self._blueprint.problem))
             self._learner.restore(content)
         if self._weights is not None:
             self._learner.trainer.load(self._weights)
@@ -166,8 +166,8 @@ class Session:
             yield Said(self._learner.progress(), "run", text, "warning")
         for complaint in reopened.found.complaints if reopened else ():
             yield Said(self._learner.progress(), "checkpoint", f"{complaint}; an older one is used", "warning")
-        if (crowded := crowded_threads(self._blueprint)) is not None:
-            yield Said(self._learner.progress(), "run", crowded, "warning")
+        if (oversubscribed := oversubscribed_threads(self._blueprint)) is not None:
+            yield Said(self._learner.progress(), "run", oversubscribed, "warning")
         if self._saver.is_due(self._learner.progress(), {}):
             yield from self._save()
 

@@ -102,8 +102,8 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Border:
-    """Where one actor stood between two unrolls: all that it takes to go on from there, in any process."""
+class ResumePoint:
+    """State of one actor between two unrolls: all that another process needs to continue from there."""
 
     obs: Nested  # [K, ...], what it sees next
     reset: Array  # bool [K], where that begins an episode
@@ -148,8 +148,8 @@ class Flow:
     is_ordered: bool = True  # unrolls are taken by ticket, the actors in turn; False: as they arrive
 
 
-class Standing(NamedTuple):
-    """Where a group stands behind an unroll, and how its environments fared in it."""
+class GroupStatus(NamedTuple):
+    """Status of a group after an unroll, and how its environments fared in it."""
 
     episode: Array  # int64 [K], episodes begun, the running one included
     failures: Array  # int64 [K], unrolls in a row that the environment spoilt, this one included

@@ -27,7 +27,7 @@ from rollmill.spaces import action_spec, observation_spec
 from rollmill.stores.rollout import RolloutStore
 from rollmill.stores.store import Unroll
 from rollmill.transport.ports import Lease
-from rollmill.types import Decision, Outcome, Problem, Standing, Ticket
+from rollmill.types import Decision, GroupStatus, Outcome, Problem, Ticket
 
 OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
 T, B, H = 6, 4, 5
@@ -278,5 +278,5 @@ def assemble(batch, columns, ticket, out):
             reward, reward, terminated, truncated, final_obs, idle, idle.astype(int), valid, False, following, begins
         )
         assembler.happened(outcome, state)
-    fine = Standing(*np.zeros((3, 2), int), np.zeros(2, bool), np.zeros((2, 0), np.uint8))
+    fine = GroupStatus(*np.zeros((3, 2), int), np.zeros(2, bool), np.zeros((2, 0), np.uint8))
     assembler.finish(following, begins, state, fine, (0.0, 0.0, 0.0))

@@ -19,7 +19,7 @@ from rollmill.learners.flight import Note, UpdateEntry, read_flight
 from rollmill.observe.events import Updated
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig
-from rollmill.runtime.crowding import crowded_threads
+from rollmill.runtime.oversubscription import oversubscribed_threads
 from rollmill.runtime.process import usable_cores
 from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
@@ -167,14 +167,14 @@ PPO = {"name": "ppo", "unroll": 8, "minibatch": 32}
         (CONFIG["algorithm"], {"kind": "serial", "workers": 1}, {}, False),
         (PPO, {}, {}, False),
     ],
-    ids=["crowded", "they sleep", "one thread", "serial", "synchronous"],
+    ids=["oversubscribed", "they sleep", "one thread", "serial", "synchronous"],
 )
 def test_learner_threads_in_the_way_of_workers_are_warned_of(algorithm, runtime, variables, is_warned):
     cores = len(usable_cores())
     threads = max(cores, 2)
-    crowded = {"kind": "processes", "workers": 2, "threads": {"learner": threads}}
-    config = {**CONFIG, "algorithm": algorithm, "runtime": crowded | runtime}
-    warning = crowded_threads(draw_blueprint(load_config(config).config), variables)
+    oversubscribed = {"kind": "processes", "workers": 2, "threads": {"learner": threads}}
+    config = {**CONFIG, "algorithm": algorithm, "runtime": oversubscribed | runtime}
+    warning = oversubscribed_threads(draw_blueprint(load_config(config).config), variables)
     expected = f"runtime.threads.learner={threads} beside 2 workers on {cores} cores: "
     assert (warning or "").startswith(expected) == is_warned
     assert (warning is not None) == is_warned

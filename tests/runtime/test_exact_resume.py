@@ -6,7 +6,7 @@ import pytest
 
 from rollmill.assembly import draw_blueprint, draw_graph
 from rollmill.learners.checkpoint import Checkpoints
-from rollmill.learners.journal import borders_from
+from rollmill.learners.journal import resume_points_from
 from rollmill.models.weights import parameters_sha256
 from rollmill.observe.events import Updated
 from rollmill.runtime.processes import ProcessRuntime
@@ -49,12 +49,12 @@ def play(case, updates, folder=None, content=None, **runtime):
     """Train for `updates` in all; the hash and what a checkpoint would hold (written and read again)."""
     config = load_config({**CASES[case], "train": {"steps": 10**9}, "runtime": runtime}).config
     blueprint = draw_blueprint(config)
-    borders = {} if content is None else borders_from(content.arrays["actors"], blueprint.problem)
+    points = {} if content is None else resume_points_from(content.arrays["actors"], blueprint.problem)
     graph = draw_graph(blueprint)
     serial = config.runtime.kind == "serial"
     machine = SerialRuntime(graph, config.runtime) if serial else ProcessRuntime(graph, config.runtime)
     try:
-        machine.start(borders)
+        machine.start(points)
         if content is not None:
             machine.learner.restore(content)
         for event in machine.run():

@@ -15,7 +15,7 @@ import pytest
 from rollmill.errors import Stalled, WorkerFailed
 from rollmill.experiment import Experiment, load_config
 from rollmill.observe.events import ComponentFailed, Updated, WorkerReplaced
-from rollmill.pulse import PULSE, STEP, Patience, Pulse, watchdog
+from rollmill.pulse import PULSE, STEP, HangTimer, Pulse, watchdog
 from rollmill.runtime.guardian import Guardian
 
 ENVIRONMENT = '''
@@ -152,7 +152,7 @@ def test_killing_workers_again_and_again_changes_no_bit(tmp_path, roles, env):
 
 @pytest.mark.slow
 def test_workers_killed_before_their_first_unroll_begin_anew(tmp_path):
-    """They have no border yet, so they start from the seed; slow environments keep the first unroll going."""
+    """They have no point yet, so they start from the seed; slow environments keep the first unroll going."""
     values = faulty(tmp_path, "slow", 1)
     expected = undisturbed(tmp_path, values)
     done = []
@@ -296,7 +296,7 @@ def test_restarts_0_ends_the_run_at_the_first_death(tmp_path):
 def test_only_time_that_was_watched_counts(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("rollmill.pulse.monotonic", lambda: now[0])
-    pulse, patience = Pulse(), Patience(3.0)
+    pulse, patience = Pulse(), HangTimer(3.0)
 
     def look_after(seconds):
         now[0] += seconds

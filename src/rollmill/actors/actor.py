@@ -13,7 +13,7 @@ from rollmill.models.weights import WeightsLoader
 from rollmill.nested import Nested
 from rollmill.seeding import generator
 from rollmill.transport.ports import Ports
-from rollmill.types import Array, Border, Ticket
+from rollmill.types import Array, ResumePoint, Ticket
 
 
 class Actor:
@@ -36,11 +36,11 @@ class Actor:
         episodes.owner = name
         self._idle_since = perf_counter()
 
-    def resume(self, borders: Mapping[int, Border]) -> None:
+    def resume(self, points: Mapping[int, ResumePoint]) -> None:
         """Stand where the actor of this group stood."""
-        if (border := borders.get(self._episodes.number)) is not None:
-            self._obs, self._reset = self._episodes.resume(border)
-            self._state = border.state
+        if (point := points.get(self._episodes.number)) is not None:
+            self._obs, self._reset = self._episodes.resume(point)
+            self._state = point.state
 
     def give_up(self, rows: list[int]) -> None:
         """Begin the next episodes in these environments, as an actor does that could not restore them."""
@@ -80,7 +80,7 @@ class Actor:
             if outcome.over:
                 break
         deciding = perf_counter() - started - stepping
-        assembler.finish(obs, reset, state, episodes.standing, (stepping, deciding, waited))
+        assembler.finish(obs, reset, state, episodes.status, (stepping, deciding, waited))
         self._obs, self._reset, self._state = obs, reset, state
 
     def close(self) -> None:

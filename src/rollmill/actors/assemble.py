@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.types import Array, Decision, Outcome, Standing, Ticket
+from rollmill.types import Array, Decision, GroupStatus, Outcome, Ticket
 
 
 class UnrollAssembler:
@@ -48,7 +48,7 @@ class UnrollAssembler:
         self._t += 1
 
     def finish(
-        self, obs: Nested, reset: Array, state: Nested, standing: Standing, seconds: tuple[float, float, float]
+        self, obs: Nested, reset: Array, state: Nested, status: GroupStatus, seconds: tuple[float, float, float]
     ) -> None:
         """What follows the last row, where the group stands, and where the time went (stepping, deciding, waiting)."""
         out, t = self._out, self._t
@@ -57,7 +57,7 @@ class UnrollAssembler:
         nested.copy_into(out["last_state"], state)
         out["seconds"][:] = seconds
         out["length"][...] = t
-        for field, value in standing._asdict().items():
+        for field, value in status._asdict().items():
             out[field][...] = value
 
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from rollmill.types import Border
+from rollmill.types import ResumePoint
 
 
 class Notice(NamedTuple):
@@ -25,7 +25,7 @@ class Component(Protocol):
     name: str
     notices: deque[Notice]  # emptied by whoever runs the component
 
-    def resume(self, borders: Mapping[int, Border]) -> None:
+    def resume(self, points: Mapping[int, ResumePoint]) -> None:
         """Go on from where the actors named here stood; called once, before the first work()."""
 
     def work(self) -> bool:

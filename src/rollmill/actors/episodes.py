@@ -15,7 +15,7 @@ from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
 from rollmill.seeding import episode_seed
 from rollmill.spaces import ActionScale
-from rollmill.types import QUARANTINE_AFTER, Array, AssemblerSpec, Border, Outcome, Standing
+from rollmill.types import QUARANTINE_AFTER, Array, AssemblerSpec, GroupStatus, Outcome, ResumePoint
 
 UNRESTORED = "unrestored"  # topic of a notice: a running episode is lost
 
@@ -23,7 +23,7 @@ UNRESTORED = "unrestored"  # topic of a notice: a running episode is lost
 class Episodes:
     """One env group in play; every episode is seeded from (root seed, group, environment, episode).
 
-    With the assembler `unroll` episodes follow one another across unroll borders. With `episodes` every environment
+    With the assembler `unroll` episodes follow one another across unrolls. With `episodes` every environment
     plays exactly one episode per unroll and then sits out: taking the first N finished ones instead would favour
     short episodes.
 
@@ -63,13 +63,13 @@ class Episodes:
         self._failures = np.zeros(size, np.int64)
         self._troubles = np.zeros(size, np.int64)
         self._snapshot = np.zeros((size, snapshot_row(group.snapshot_size)), np.uint8)
-        self._standing: Standing | None = None
+        self._status: GroupStatus | None = None
 
     @property
-    def standing(self) -> Standing:
+    def status(self) -> GroupStatus:
         """Where the group stands behind the unroll that the last step ended."""
-        assert self._standing is not None, "no unroll has ended yet"
-        return self._standing
+        assert self._status is not None, "no unroll has ended yet"
+        return self._status
 
     @property
     def in_play(self) -> Array:
@@ -82,15 +82,15 @@ class Episodes:
         self._active = self._playing()
         return self.group.obs, self._everyone
 
-    def resume(self, border: Border) -> tuple[Nested, Array]:
+    def resume(self, point: ResumePoint) -> tuple[Nested, Array]:
         """Stand where another group of this number stood; an episode that can't be restored is replaced by the next."""
-        self._failures[:] = border.failures
-        self._spoilt[:] = quarantined = border.failures >= QUARANTINE_AFTER
-        self._episode[:] = border.episode - 1
+        self._failures[:] = point.failures
+        self._spoilt[:] = quarantined = point.failures >= QUARANTINE_AFTER
+        self._episode[:] = point.episode - 1
         self._reset(~quarantined)  # the seed of the episode that was running
-        self._episode[:] = border.episode
-        restored = restore_rows(self.group, border, self._seeds, ~self._spoilt, self._action_scale)
-        self._return[:], self._length[:] = border.episode_return, border.episode_length
+        self._episode[:] = point.episode
+        restored = restore_rows(self.group, point, self._seeds, ~self._spoilt, self._action_scale)
+        self._return[:], self._length[:] = point.episode_return, point.episode_length
         lost = ~restored & ~self._spoilt
         if lost.any():
             which = ", ".join(str(k) for k in np.flatnonzero(lost))
@@ -98,7 +98,7 @@ class Episodes:
             self.notices.append(Notice(self.owner, text, topic=UNRESTORED))
             self._reset(lost)
         self._active = self._playing()
-        return self.group.obs, border.reset | lost
+        return self.group.obs, point.reset | lost
 
     def give_up(self, rows: list[int]) -> tuple[Nested, Array]:
         """Begin the next episodes in these environments; the observation and which rows these are."""
@@ -168,7 +168,7 @@ class Episodes:
         self._active = self._playing()
         if self._snapshot.shape[1]:
             take_snapshots(self.group, self._active, self._snapshot)
-        self._standing = Standing(self._episode, self._failures, troubles, broken, self._snapshot)
+        self._status = GroupStatus(self._episode, self._failures, troubles, broken, self._snapshot)
         return self._everyone if self._whole_episodes else is_retried
 
     def _playing(self) -> Array:

@@ -11,36 +11,36 @@ from rollmill.actors.snapshots import stored_snapshot
 from rollmill.envs.group import EnvGroup
 from rollmill.nested import Nested
 from rollmill.spaces import ActionScale
-from rollmill.types import Array, Border
+from rollmill.types import Array, ResumePoint
 
 
 def restore_rows(
-    group: EnvGroup, border: Border, seeds: Array, wanted: Array, scale: ActionScale | None = None
+    group: EnvGroup, point: ResumePoint, seeds: Array, wanted: Array, scale: ActionScale | None = None
 ) -> Array:
     """Restore the wanted rows, which have just been reset with `seeds`; True where that is known to have worked.
 
     It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
     """
     snapshots = [
-        stored_snapshot(row) if is_wanted else b"" for row, is_wanted in zip(border.snapshot, wanted, strict=True)
+        stored_snapshot(row) if is_wanted else b"" for row, is_wanted in zip(point.snapshot, wanted, strict=True)
     ]
     has_snapshot = np.array([bool(snapshot) for snapshot in snapshots])
     for k, snapshot in enumerate(snapshots):
         if snapshot:
             with suppress(ValueError):  # then the row doesn't show what it should, and the episode will be replayed
                 group.restore(k, snapshot)
-    restored = has_snapshot & _same_rows(group.obs, border.obs)
-    missing = wanted & ~restored & np.array([actions is not None for actions in border.actions])
+    restored = has_snapshot & _same_rows(group.obs, point.obs)
+    missing = wanted & ~restored & np.array([actions is not None for actions in point.actions])
     if missing.any():
         if (missing & has_snapshot).any():
             group.reset(missing & has_snapshot, seeds)
-        restored |= _by_replay(group, border, missing, scale)
+        restored |= _by_replay(group, point, missing, scale)
     return restored & ~group.broken
 
 
-def _by_replay(group: EnvGroup, border: Border, rows: Array, scale: ActionScale | None) -> Array:
+def _by_replay(group: EnvGroup, point: ResumePoint, rows: Array, scale: ActionScale | None) -> Array:
     """Play the recorded actions of the given rows, which have just been reset."""
-    recorded = {int(k): actions for k in np.flatnonzero(rows) if (actions := border.actions[k]) is not None}
+    recorded = {int(k): actions for k in np.flatnonzero(rows) if (actions := point.actions[k]) is not None}
     lengths = np.array([len(recorded.get(k, ())) for k in range(group.size)])
     example = next(iter(recorded.values()))
     action = np.zeros((group.size, *example.shape[1:]), example.dtype)
@@ -52,8 +52,8 @@ def _by_replay(group: EnvGroup, border: Border, rows: Array, scale: ActionScale 
         result = group.step(action if scale is None else scale(action), active)
         returns += result.reward
         playing &= ~(result.terminated | result.truncated | group.broken)
-    has_same_score: Array = (returns == border.episode_return) & (lengths == border.episode_length)
-    return playing & has_same_score & _same_rows(group.obs, border.obs)
+    has_same_score: Array = (returns == point.episode_return) & (lengths == point.episode_length)
+    return playing & has_same_score & _same_rows(group.obs, point.obs)
 
 
 def _same_rows(shown: Nested, saved: Nested) -> Array:

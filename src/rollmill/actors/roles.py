@@ -28,10 +28,10 @@ from rollmill.seeding import generator
 from rollmill.transport.ports import Lease, Ports
 from rollmill.types import (
     Array,
-    Border,
     Decision,
+    GroupStatus,
     Outcome,
-    Standing,
+    ResumePoint,
     Ticket,
 )
 
@@ -51,10 +51,10 @@ class Environment:
         self.notices = episodes.notices
         episodes.owner = name
 
-    def resume(self, borders: Mapping[int, Border]) -> None:
+    def resume(self, points: Mapping[int, ResumePoint]) -> None:
         """Stand where the environments of this group stood."""
-        if (border := borders.get(self._episodes.number)) is not None:
-            self._first = self._episodes.resume(border)
+        if (point := points.get(self._episodes.number)) is not None:
+            self._first = self._episodes.resume(point)
 
     def work(self) -> bool:
         """Show the first scene, then one step per decision; room for the scene comes first."""
@@ -84,7 +84,7 @@ class Environment:
             if outcome.reset.any():
                 nested.copy_into(scene["final_obs"], outcome.final_obs)
             if outcome.over:
-                for field, value in self._episodes.standing._asdict().items():
+                for field, value in self._episodes.status._asdict().items():
                     scene[field][...] = value
         nested.copy_into(scene["obs"], obs)
         scene["reset"][:] = reset
@@ -129,10 +129,10 @@ class Inference:
         self._ports = ports
         self.notices: deque[Notice] = deque()
 
-    def resume(self, borders: Mapping[int, Border]) -> None:
+    def resume(self, points: Mapping[int, ResumePoint]) -> None:
         """Remember what was remembered of each group."""
-        for group, border in borders.items():
-            self._minds[group].state = border.state
+        for group, point in points.items():
+            self._minds[group].state = point.state
 
     def work(self) -> bool:
         """Answer every group that has shown a scene and holds a ticket."""
@@ -204,7 +204,7 @@ class Collector:
         self._idle_since = perf_counter()
         self.notices: deque[Notice] = deque()
 
-    def resume(self, borders: Mapping[int, Border]) -> None:
+    def resume(self, points: Mapping[int, ResumePoint]) -> None:
         """Nothing to remember: between two unrolls a collector holds nothing."""
 
     def work(self) -> bool:
@@ -252,8 +252,8 @@ class Collector:
     def _finish(self, scene: dict[str, Any], state: Nested) -> None:
         assert self._room is not None
         stepping, deciding, waiting = self._seconds
-        standing = Standing(**{field: scene[field] for field in Standing._fields})
-        self._assembler.finish(scene["obs"], scene["reset"], state, standing, (stepping, deciding, waiting))
+        status = GroupStatus(**{field: scene[field] for field in GroupStatus._fields})
+        self._assembler.finish(scene["obs"], scene["reset"], state, status, (stepping, deciding, waiting))
         self._unrolls.commit(self._room)
         self._room = None
         self._idle_since = perf_counter()

@@ -124,7 +124,7 @@ class ProcessCrew:
     def _read(self, worker: _Worker, again: deque[tuple[Unit, int]]) -> Scores:
         data = os.read(worker.reports, 1 << 16)
         if not data:
-            self._mourn(worker, again)
+            self._on_exit(worker, again)
             return
         *lines, worker.unread = (worker.unread + data).split(b"\n")
         for message in map(json.loads, lines):
@@ -141,7 +141,7 @@ class ProcessCrew:
             else:
                 worker.error = message
 
-    def _mourn(self, worker: _Worker, again: deque[tuple[Unit, int]]) -> None:
+    def _on_exit(self, worker: _Worker, again: deque[tuple[Unit, int]]) -> None:
         """A worker has ended: say what it said last, or let another one try."""
         del self._workers[worker.reports]
         code = _end(worker)

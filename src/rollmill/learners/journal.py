@@ -1,7 +1,7 @@
-"""Where every actor stands, as the learner knows it from the unrolls it has consumed.
+"""The resume point of every actor, derived from the unrolls that are committed.
 
 An actor's state between two unrolls follows from its unrolls: what it saw last, what it remembered, which episodes
-run and which actions they consist of. So nothing is asked of the actors: a new actor set up at a border goes on
+run and which actions they consist of. So nothing is asked of the actors: a new actor built at a resume point continues
 exactly as the old one would have.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.types import LONGEST_REPLAY, QUARANTINE_AFTER, Array, Border, Problem
+from rollmill.types import LONGEST_REPLAY, QUARANTINE_AFTER, Array, Problem, ResumePoint
 
 
 class Trail:
@@ -53,25 +53,25 @@ _ROWS = ("reset", "episode", "episode_return", "episode_length", "failures", "sn
 
 
 class Journal:
-    """The borders of all actors."""
+    """The resume points of all actors."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._borders: dict[int, Border] = {}  # without their actions, which are in the trails
+        self._points: dict[int, ResumePoint] = {}  # without their actions, which are in the trails
         self._trails: dict[int, dict[int, Trail]] = {}  # by actor and environment
 
     def advance(self, actor: int, unroll: Mapping[str, Nested]) -> None:
         """Take note of an unroll that has been consumed."""
         _follow(self._trails.setdefault(actor, {}), unroll)
-        self._borders[actor] = _behind(unroll)
+        self._points[actor] = _behind(unroll)
 
-    def borders(self, ahead: Mapping[int, Sequence[Mapping[str, Nested]]]) -> dict[int, Border]:
+    def resume_points(self, ahead: Mapping[int, Sequence[Mapping[str, Nested]]]) -> dict[int, ResumePoint]:
         """Where each actor stands, behind the unrolls `ahead` that have come and are not consumed yet."""
         found = {}
-        for actor in sorted(self._borders.keys() | ahead.keys()):
+        for actor in sorted(self._points.keys() | ahead.keys()):
             unrolls = ahead.get(actor, [])
-            border = _behind(unrolls[-1]) if unrolls else self._borders[actor]
-            found[actor] = replace(border, actions=self._running_actions(actor, len(border.reset), unrolls))
+            point = _behind(unrolls[-1]) if unrolls else self._points[actor]
+            found[actor] = replace(point, actions=self._running_actions(actor, len(point.reset), unrolls))
         return found
 
     def _running_actions(
@@ -86,47 +86,47 @@ class Journal:
 
     def begins(self, actor: int) -> Array | None:
         """Bool [K], where the actor's next observation begins an episode; None before its first unroll."""
-        border = self._borders.get(actor)
-        return None if border is None else border.reset
+        point = self._points.get(actor)
+        return None if point is None else point.reset
 
     @property
     def quarantined(self) -> int:
         """Environments whose last unrolls were all spoilt."""
-        return sum(int((border.failures >= QUARANTINE_AFTER).sum()) for border in self._borders.values())
+        return sum(int((point.failures >= QUARANTINE_AFTER).sum()) for point in self._points.values())
 
     def arrays(self) -> dict[str, Array]:
         """Everything as named arrays, for a checkpoint; leaves are numbered, for their keys may hold anything."""
         named: dict[str, Array] = {}
-        for actor, border in self.borders({}).items():
+        for actor, point in self.resume_points({}).items():
             for field in ("obs", "state"):
-                for number, (_, leaf) in enumerate(nested.leaves(getattr(border, field))):
+                for number, (_, leaf) in enumerate(nested.leaves(getattr(point, field))):
                     named[f"{actor}.{field}.{number}"] = leaf
             for field in _ROWS:
-                named[f"{actor}.{field}"] = getattr(border, field)
-            for k, actions in enumerate(border.actions):
+                named[f"{actor}.{field}"] = getattr(point, field)
+            for k, actions in enumerate(point.actions):
                 if actions is not None:
                     named[f"{actor}.actions.{k}"] = actions
         return named
 
     def restore(self, named: Mapping[str, Array]) -> None:
         """Take back what `arrays` gave."""
-        self._borders = borders_from(named, self._problem)
+        self._points = resume_points_from(named, self._problem)
         self._trails = {
-            actor: {k: Trail(actions) for k, actions in enumerate(border.actions)}
-            for actor, border in self._borders.items()
+            actor: {k: Trail(actions) for k, actions in enumerate(point.actions)}
+            for actor, point in self._points.items()
         }
 
 
-def borders_from(named: Mapping[str, Array], problem: Problem) -> dict[int, Border]:
-    """The borders in the arrays of a checkpoint."""
-    borders = {}
+def resume_points_from(named: Mapping[str, Array], problem: Problem) -> dict[int, ResumePoint]:
+    """The resume points in the arrays of a checkpoint."""
+    points = {}
     for actor in sorted({int(name.partition(".")[0]) for name in named}):
         rows: dict[str, Any] = {field: named[f"{actor}.{field}"] for field in _ROWS}
         obs = _numbered(named, f"{actor}.obs", problem.observation)
         state = _numbered(named, f"{actor}.state", problem.state)
         actions = tuple(named.get(f"{actor}.actions.{k}") for k in range(len(rows["reset"])))
-        borders[actor] = Border(obs=obs, state=state, actions=actions, **rows)
-    return borders
+        points[actor] = ResumePoint(obs=obs, state=state, actions=actions, **rows)
+    return points
 
 
 def _numbered(named: Mapping[str, Array], prefix: str, spec: Nested) -> Nested:
@@ -141,11 +141,11 @@ def _numbered(named: Mapping[str, Array], prefix: str, spec: Nested) -> Nested:
     return find(spec)
 
 
-def _behind(unroll: Mapping[str, Nested]) -> Border:
+def _behind(unroll: Mapping[str, Nested]) -> ResumePoint:
     """Where the actor stands behind an unroll; the actions are kept elsewhere."""
     length = int(unroll["length"])
     reset = unroll["reset"][length].copy()
-    return Border(
+    return ResumePoint(
         obs=nested.map_leaves(lambda leaf: leaf[length].copy(), unroll["obs"]),
         reset=reset,
         state=nested.map_leaves(np.copy, unroll["last_state"]),

@@ -17,7 +17,7 @@ from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.trainer import Trainer
 from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
 from rollmill.stores.store import Store, Unroll
-from rollmill.types import Border
+from rollmill.types import ResumePoint
 
 
 class TrainConfig(Config):
@@ -126,10 +126,10 @@ class Learner:
         if not self.done and self.store.may_insert():
             self.sequencer.ledger.give(self.trainer.version)
 
-    def resume(self, borders: Mapping[int, Border]) -> None:
+    def resume(self, points: Mapping[int, ResumePoint]) -> None:
         """Nothing: the learner is restored by `restore`."""
 
-    def borders(self) -> dict[int, Border]:
+    def resume_points(self) -> dict[int, ResumePoint]:
         """The resume point of each actor after its last unroll that has arrived."""
         return self.sequencer.resume_points()
 

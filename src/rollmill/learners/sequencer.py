@@ -23,7 +23,7 @@ from rollmill.nested import Nested
 from rollmill.observe.events import Progress
 from rollmill.stores.store import Store, Unroll
 from rollmill.transport.ports import Receiver, Sender
-from rollmill.types import Array, Border, Flow, Problem, Ticket
+from rollmill.types import Array, Flow, Problem, ResumePoint, Ticket
 
 
 class Sequencer:
@@ -101,13 +101,13 @@ class Sequencer:
                 release()
         self.ledger.consumed([unroll.ticket for unroll in unrolls])
 
-    def resume_points(self) -> dict[int, Border]:
+    def resume_points(self) -> dict[int, ResumePoint]:
         """The resume point of each actor after its last unroll that has arrived; actors without one are left out."""
         ahead: dict[int, list[Mapping[str, Nested]]] = {}
         early = sorted(self._early.values(), key=lambda unroll: unroll.ticket)
         for unroll in (*self.store.waiting(), *early):
             ahead.setdefault(unroll.ticket.actor, []).append(unroll.arrays)
-        return self._journal.borders(ahead)
+        return self._journal.resume_points(ahead)
 
     def reissue(self, actor: int, version: int, update: int) -> None:
         """Send the actor's tickets again, to a new incarnation that never saw them."""

@@ -83,7 +83,7 @@ def main() -> int:
     """Entry of the tether: the main process's number, the niceness, the command."""
     parent, niceness, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _be_polite(niceness)
+    _lower_priority(niceness)
     child = os.fork()
     if child == 0:
         _become(command)
@@ -97,7 +97,7 @@ def main() -> int:
     return code
 
 
-def _be_polite(niceness: int) -> None:
+def _lower_priority(niceness: int) -> None:
     """Take what is left of the cores.
 
     Niceness counts among the processes of one session only where the kernel groups them by session; the group's own

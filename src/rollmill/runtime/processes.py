@@ -17,7 +17,7 @@ from rollmill.runtime.graph import Graph
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.supervise import Supervisor
 from rollmill.runtime.wiring import SharedWiring
-from rollmill.types import Border
+from rollmill.types import ResumePoint
 
 START_SECONDS = 120.0  # that workers have at least to import and to build their environments
 WAIT_SECONDS = 0.5  # between looks at the clock and the stop flag while nothing comes
@@ -34,8 +34,8 @@ class ProcessRuntime:
         self._is_closed = False
         self.learner: Learner
 
-    def start(self, borders: Mapping[int, Border] | None = None) -> None:
-        """Make the links, build the learner, start the workers; with `borders` the actors go on from there."""
+    def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:
+        """Make the links, build the learner, start the workers; with `points` the actors go on from there."""
         _allow_many_descriptors()
         self._wiring = SharedWiring.create(self._graph)
         self._supervisor = Supervisor(self._graph, self._config, self._wiring, self._logs)
@@ -45,7 +45,7 @@ class ProcessRuntime:
         component = self._graph.node("learner").build("learner", ports)
         assert isinstance(component, Learner)
         self.learner = component
-        self._supervisor.start(component, ports, borders or {})
+        self._supervisor.start(component, ports, points or {})
 
     @property
     def replacements(self) -> list[WorkerReplaced]:

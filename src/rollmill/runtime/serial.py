@@ -13,7 +13,7 @@ from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import Graph
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import local_ports
-from rollmill.types import Border
+from rollmill.types import ResumePoint
 
 
 class SerialRuntime:
@@ -26,15 +26,15 @@ class SerialRuntime:
         self.replacements: list[WorkerReplaced] = []  # none ever: there are no workers
         self.learner: Learner
 
-    def start(self, borders: Mapping[int, Border] | None = None) -> None:
-        """Build and wire every component; with `borders` the actors go on from there."""
+    def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:
+        """Build and wire every component; with `points` the actors go on from there."""
         ports = local_ports(self._graph)
         for node in self._graph.nodes:
             threads = self._config.threads_of(node.role)
             set_threads(threads)
             component = node.build(node.name, ports[node.name])
-            if borders:
-                component.resume(borders)
+            if points:
+                component.resume(points)
             self._components.append((threads, component))
             if isinstance(component, Learner):
                 self.learner = component

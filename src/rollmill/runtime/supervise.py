@@ -34,7 +34,7 @@ from rollmill.runtime.vitals import Vitals, resident_bytes
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
 from rollmill.transport.ports import Ports
-from rollmill.types import Border
+from rollmill.types import ResumePoint
 
 FIRST_DELAY_SECONDS = 0.5  # before the second replacement in a row; each further one waits twice as long
 CLOSE_SECONDS = 1.0  # that a failed worker has to close its environments
@@ -110,12 +110,12 @@ class Supervisor:
         for team in self._teams:
             team.starting = set(team.places)
 
-    def start(self, learner: Learner, ports: Ports, borders: Mapping[int, Border]) -> None:
+    def start(self, learner: Learner, ports: Ports, points: Mapping[int, ResumePoint]) -> None:
         """Start the workers; `ports` are the learner's."""
         self._learner, self._ports = learner, ports
         self._poll.register(ports["unrolls"].fileno(), select.POLLIN)
         for team in self._teams:
-            self._start(team, borders)
+            self._start(team, points)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until there is something to look at; whether unrolls have come."""
@@ -296,7 +296,7 @@ class Supervisor:
         elif incident.start_at is None:
             yield from self._settle(team, incident)
         if incident is not None and incident.start_at is not None and monotonic() >= incident.start_at:
-            self._start(team, self._learner.borders())
+            self._start(team, self._learner.resume_points())
 
     def _settle(self, team: Team, incident: Incident) -> Iterator[Event]:
         """All of the team are dead: keep what they finished, forget the rest, and set the hour of the new ones."""
@@ -344,11 +344,11 @@ class Supervisor:
             )
             yield self.replacements[-1]
 
-    def _start(self, team: Team, borders: Mapping[int, Border]) -> None:
+    def _start(self, team: Team, points: Mapping[int, ResumePoint]) -> None:
         team.incident, team.replaced, team.replay_seconds = None, team.incident, 0.0
         team.living, team.starting = set(team.places), set(team.places)
         self._nursery = self._nursery or self._new_nursery()
-        theirs = {actor: borders[actor] for actor in team.actors if actor in borders}
+        theirs = {actor: points[actor] for actor in team.actors if actor in points}
         for place in team.places:
             self._vitals.renew(place)
             self._nursery.start(self._worker_plan(place, theirs, team.busy))
@@ -363,7 +363,7 @@ class Supervisor:
         return nursery
 
     def _worker_plan(
-        self, place: str, borders: Mapping[int, Border], busy: Mapping[End, tuple[int, ...]]
+        self, place: str, points: Mapping[int, ResumePoint], busy: Mapping[End, tuple[int, ...]]
     ) -> WorkerPlan:
         nodes = tuple(node for node in self._graph.nodes if node.place == place)
         output = None if self._logs is None else str(self._logs / f"{place}.out")
@@ -372,7 +372,7 @@ class Supervisor:
         core = self.cores()[place]
         niceness = self._config.niceness
         return WorkerPlan(
-            place, nodes, threads, core, niceness, self._said[place].write, output, pulse, stack, borders, busy
+            place, nodes, threads, core, niceness, self._said[place].write, output, pulse, stack, points, busy
         )
 
     def _names(self, place: str) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from rollmill.pulse import LINE_BYTES, Patience, Pulse
+from rollmill.pulse import LINE_BYTES, HangTimer, Pulse
 from rollmill.runtime.config import RuntimeConfig
 
 DUMP_SECONDS = 0.5  # that a hung worker has to write down its stacks
@@ -27,7 +27,7 @@ class Vitals:
         self._view = memoryview(mmap.mmap(self._memory, 0))
         self._starts = {place: number * LINE_BYTES for number, place in enumerate(places)}
         self._pulses = {place: Pulse() for place in places}
-        self._patience: dict[str, Patience] = {}
+        self._patience: dict[str, HangTimer] = {}
         # Not a file of the run folder, for it must take the stacks of a worker also when the disk is full.
         self._stacks = {place: os.memfd_create(f"rollmill-stack-{place}", os.MFD_CLOEXEC) for place in places}
 
@@ -44,7 +44,7 @@ class Vitals:
         """Another worker begins here."""
         start = self._starts[place]
         self._pulses[place].attach(self._view[start : start + LINE_BYTES])
-        self._patience[place] = Patience(self._limit)
+        self._patience[place] = HangTimer(self._limit)
         os.ftruncate(self._stacks[place], 0)
         os.lseek(self._stacks[place], 0, os.SEEK_SET)
 

@@ -23,7 +23,7 @@ from rollmill.runtime.graph import End, Node
 from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.sampling import sample_if_wanted
-from rollmill.types import Border
+from rollmill.types import ResumePoint
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class WorkerPlan:
     output: str | None  # file that takes over stdout and stderr; None: inherited
     pulse: tuple[int, int]  # memory of all pulses, and where in it ours begins
     stack: int  # file to which the stacks are dumped when we are told to
-    borders: Mapping[int, Border]  # where the actors go on from; those that are not here begin
+    points: Mapping[int, ResumePoint]  # where the actors go on from; those that are not here begin
     busy: Mapping[End, tuple[int, ...]]  # slots of former workers that are still being read
 
 
@@ -66,10 +66,10 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             core = "" if plan.core is None else f", core {plan.core}"
             _say(plan, node.name, f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}")
         before = monotonic()
-        for threads, component in components if plan.borders else ():
+        for threads, component in components if plan.points else ():
             node_name = component.name
             set_threads(threads)
-            component.resume(plan.borders)
+            component.resume(plan.points)
             _pass_on(plan, component)
         _report(plan, kind="ready", replay_seconds=monotonic() - before)
         sample_if_wanted(plan.place, all_ports)

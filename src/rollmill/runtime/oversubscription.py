@@ -11,7 +11,7 @@ from rollmill.runtime.process import usable_cores
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # who sets one of them has chosen how threads wait
 
 
-def crowded_threads(blueprint: Blueprint, variables: Mapping[str, str] = os.environ) -> str | None:
+def oversubscribed_threads(blueprint: Blueprint, variables: Mapping[str, str] = os.environ) -> str | None:
     """A warning where asynchronous training would be many times slower than with one learner thread.
 
     The threads of an operation wait for each other by burning their cores, for milliseconds, and an actor that has to
