@@ -28,6 +28,7 @@ from rollmill import nested
 from rollmill.algorithms.minibatches import Minibatch, Samples, joined, pick_rows
 from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.ppo import (
+    MAY_BE_NAN,
     Evaluated,
     PPOConfig,
     Steps,
@@ -189,7 +190,7 @@ class APPOUpdate:
 
         quality = explained_variance(found.predicted.cpu().numpy(), found.returns.cpu().numpy())
         metrics = {**summarise(taken, clip), **_importance(taken, config.rho_bar), "explained_variance": quality}
-        return Update({**metrics, **seen}, torch.stack(taken.norms))
+        return Update({**metrics, **seen}, torch.stack(taken.norms), MAY_BE_NAN)
 
     def _first_epoch(
         self, whole: Columns, batch: dict[str, Any], clip: float | None, rng: np.random.Generator, taken: Steps

@@ -38,6 +38,9 @@ from rollmill.models.network import Network, build_network
 from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
 
 
+MAY_BE_NAN = frozenset({"explained_variance"})  # without any variance there is nothing to explain
+
+
 class PPOConfig(AlgorithmConfig):
     """Settings of PPO; the defaults are those of most published runs."""
 
@@ -197,7 +200,7 @@ class PPOUpdate:
             network.observe_returns(samples.returns.flatten())
 
         metrics = {**summarise(taken, clip), "explained_variance": quality, "learning_rate": rate, **scale}
-        return Update(metrics, torch.stack(taken.norms))
+        return Update(metrics, torch.stack(taken.norms), MAY_BE_NAN)
 
     def prepare(self, batch: dict[str, Any]) -> tuple[Samples, float]:
         """Advantages and returns from behaviour values, bootstrapped at the true successors."""

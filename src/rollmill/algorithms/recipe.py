@@ -42,7 +42,7 @@ class Update(NamedTuple):
 
     metrics: Metrics
     gradient_norms: torch.Tensor | None = None  # of every gradient step, to find the first that went wrong
-    may_be_nan: frozenset[str] = frozenset({"explained_variance"})  # metrics that are not defined for every batch
+    may_be_nan: frozenset[str] = frozenset()  # metrics that are not defined for every batch
 
 
 class UpdateRule(Protocol):
