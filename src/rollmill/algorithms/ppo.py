@@ -37,7 +37,6 @@ from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
 from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
 
-
 MAY_BE_NAN = frozenset({"explained_variance"})  # without any variance there is nothing to explain
 
 
