@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -11,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,17 +17,13 @@ import pytest
 import yaml
 
 from rollmill.cli import main
-from rollmill.profiling.flame import draw, grow
-from rollmill.profiling.stacks import Sampled, Stack, folded, read_samples
+from rollmill.profiling.stacks import Sampled, Stack, read_samples, speedscope
 from rollmill.profiling.table import lines_of, processes_of, rows_of
 from rollmill.profiling.usage import family_usage, spent
 from rollmill.sampling import BEGUN, Sampler, Waits
 from rollmill.transport.ports import PortCounters
 
 UPDATE = ("rollmill.learners.learner:Learner.work", "rollmill.algorithms.ppo:PPOUpdate.__call__")
-STEP = ("rollmill.learners.optimizer:FlatOptimizer.step",)
-BACKWARD = ("torch._tensor:Tensor.backward", "torch.autograd:backward", "torch.autograd.graph:_engine_run_backward")
-CONV2D = "rollmill.models.conv2d:_Convolution"
 RECORD = {
     "title": "t",
     "seconds": 10.0,
@@ -39,82 +33,27 @@ RECORD = {
     "steps_per_second": 9.0,
     "overhead": 0.01,
     "clocks": {},
-    "activities": [],
+    "functions": [],
     "processes": [],
 }
-SVG = "{http://www.w3.org/2000/svg}"
 
 
-def seen(*frames: str, seconds: float = 1.0, thread: str = "MainThread", place: str = "main") -> Stack:
-    return Stack(place, thread, frames, seconds)
+def seen(*frames: str, seconds: float = 1.0, thread: str = "MainThread") -> Stack:
+    return Stack(thread, frames, seconds)
 
 
 @pytest.mark.parametrize(
-    ("frames", "component", "activity"),
+    ("frames", "function"),
     [
-        ((*UPDATE, "rollmill.models.network:Network.forward"), "learner", "forward"),
-        ((*UPDATE, *STEP, "torch._tensor:Tensor.backward", "torch.autograd:backward"), "learner", "backward"),
-        (
-            (*UPDATE, *STEP, *BACKWARD, "torch.autograd.function:BackwardCFunction.apply", f"{CONV2D}.backward"),
-            "learner",
-            "backward",
-        ),
-        (  # a function with a backward pass of its own, on its way forward
-            (*UPDATE, "rollmill.models.cnn:CNN.forward", "torch.autograd.function:Function.apply", f"{CONV2D}.forward"),
-            "learner",
-            "forward",
-        ),
-        ((*UPDATE, *STEP, "rollmill.learners.optimizer:_Adam.step"), "learner", "optimiser"),
-        ((*UPDATE, "rollmill.algorithms.returns:gae"), "learner", "returns, loss"),
-        ((UPDATE[0], "rollmill.stores.rollout:RolloutStore.sample"), "learner", "batch assembly"),
-        ((UPDATE[0], "rollmill.learners.trainer:Trainer.publish", "x:y"), "learner", "publishing"),
-        ((UPDATE[0], "rollmill.learners.flight:FlightLog.write"), "learner", "flight log"),
-        (
-            ("rollmill.actors.actor:Actor.work", "rollmill.actors.episodes:Episodes.step", "gymnasium.core:Env.step"),
-            "actor",
-            "env stepping",
-        ),
-        (
-            (
-                "rollmill.actors.actor:Actor.work",
-                "rollmill.algorithms.policy:StochasticPolicy.act",
-                "rollmill.models.network:Network.forward",
-            ),
-            "actor",
-            "inference",
-        ),
-        (
-            ("rollmill.actors.roles:Collector.work", "rollmill.actors.assemble:UnrollAssembler.decided"),
-            "collector",
-            "assembling, copying",
-        ),
-        (("rollmill.runtime.supervise:Supervisor.wait",), "learner", "waiting for unrolls"),
+        ((*UPDATE, "rollmill.models.network:Network.forward", "torch.nn:Linear"), "models.network:Network.forward"),
+        ((*UPDATE, "torch._tensor:Tensor.backward"), "algorithms.ppo:PPOUpdate.__call__"),
+        (("runpy:run_module", "rollmill.runtime.worker:run_worker", "waiting for tickets"), "waiting for tickets"),
+        (("mine:main", "json:loads"), "json:loads"),
     ],
 )
-def test_a_stack_tells_component_and_activity(frames, component, activity):
-    stack = seen(*frames)
-    assert (stack.component, stack.activity) == (component, activity)
-
-
-def test_an_import_is_one_frame_and_no_running_cost(tmp_path):
-    """Seen by the sampler itself, so that the frames are those of this Python's import system."""
-    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.5)\n")
-    (tmp_path / BEGUN).touch()
-    sampler = Sampler("main", tmp_path)
-    sampler.start()
-    sys.path.insert(0, str(tmp_path))
-    try:
-        importlib.import_module("slow_to_import")
-    finally:
-        sys.path.remove(str(tmp_path))
-        sampler.stop()
-    (sampled,) = read_samples(tmp_path)
-    importing = [stack for stack in sampled.stacks if stack.activity == "imports, once"]
-    assert sum(stack.seconds for stack in importing) >= 0.3
-    assert {stack.frames[-1] for stack in importing} == {"import"}
-    assert not any("slow_to_import" in frame for stack in sampled.stacks for frame in stack.frames)
-    beside = seen("rollmill.observe.tensorboard:TensorBoard.open", "import", thread="observe-tensorboard")
-    assert (beside.component, beside.activity) == ("threads", "imports, once")
+def test_time_belongs_to_the_innermost_of_our_functions(frames, function):
+    assert seen(*frames).function == function
+    assert seen(*frames, thread="observer").function == f"{function} (thread observer)"
 
 
 def test_a_worker_that_sleeps_waits_for_the_port_at_which_it_looked_in_vain():
@@ -155,31 +94,32 @@ def test_the_sampler_sees_where_the_time_goes(tmp_path):
     assert sampled.seconds >= 0.9
     assert long > 1.5 * short > 0  # three times as long, on a machine that does nothing else
     assert {stack.thread for stack in sampled.stacks} >= {"MainThread", "bystander"}
-    assert not [row for row in rows_of([sampled]) if "bystander" in row["activity"]]  # it only waited
+    assert not [row for row in rows_of([sampled]) if "bystander" in row["function"]]  # it only waited
 
 
 def test_rows_add_up_and_are_largest_first():
     stacks = (
         seen(*UPDATE, "rollmill.models.network:Network.forward", seconds=2.0),
-        seen(*UPDATE, "rollmill.models.heads:Head.forward", seconds=1.0),
-        seen("rollmill.runtime.supervise:Supervisor.wait", seconds=6.99),
-        seen(UPDATE[0], "rollmill.stores.rollout:RolloutStore.sample", seconds=0.01),
+        seen(*UPDATE, "rollmill.models.network:Network.forward", "torch:matmul", seconds=1.0),
+        seen("rollmill.runtime.worker:run_worker", "waiting for tickets", seconds=6.9),
+        *(seen(f"rollmill.a:f{number}", seconds=0.01) for number in range(11)),
         seen("threading:Condition.wait", seconds=10.0, thread="observe-csv"),
     )
     sampled = Sampled("main", os.getpid(), 10.0, 0.1, stacks)
     rows = rows_of([sampled])
-    shares = [(row["activity"], pytest.approx(row["share"])) for row in rows]
-    assert shares == [("waiting for unrolls", 0.699), ("forward", 0.3), ("all else", 0.001)]
-    (process,) = processes_of([sampled], {os.getpid(): ("python", 5.0)}, 10.0)
-    assert process == {"process": "main", "pid": os.getpid(), "cpu_seconds": 5.0, "waiting": pytest.approx(0.699)}
-    text = "\n".join(lines_of({**RECORD, "activities": rows, "processes": [process]}))
+    assert [row["function"] for row in rows[:2]] == ["waiting for tickets", "models.network:Network.forward"]
+    assert [row["share"] for row in rows[:2]] == pytest.approx([0.69, 0.3])
+    assert (len(rows), rows[-1]["function"], rows[-1]["seconds"]) == (13, "all else", pytest.approx(0.01))
+    (process,) = processes_of([sampled], {os.getpid(): ("python", 5.0)})
+    assert process == {"process": "main", "cpu_seconds": 5.0, "waiting": pytest.approx(0.69)}
+    text = "\n".join(lines_of({**RECORD, "functions": rows, "processes": [process]}))
     assert "2 cores idle 75%" in text  # 5 of 20 seconds
 
 
-def test_processes_of_one_name_are_one_line():
-    games = [{"process": "vizdoom", "pid": n, "cpu_seconds": 0.25, "waiting": None} for n in range(16)]
-    worker = {"process": "worker.0", "pid": 99, "cpu_seconds": 6.0, "waiting": 0.4}
-    lines = lines_of({**RECORD, "processes": [worker, *games]})
+def test_processes_that_are_not_sampled_are_one_line_per_name():
+    used = {99: ("python", 6.0), **dict.fromkeys(range(16), ("vizdoom", 0.25))}
+    rows = processes_of([Sampled("worker.0", 99, 10.0, 0.0, (seen("waiting for tickets", seconds=4.0),))], used)
+    lines = lines_of({**RECORD, "processes": rows})
     assert [line.split() for line in lines if "vizdoom" in line] == [["vizdoom", "×", "16", "4.00", "40%", "-"]]
     assert any(line.split() == ["worker.0", "6.00", "60%", "40%"] for line in lines)
     assert any(line.split()[:3] == ["all", "10.00", "100%"] for line in lines)
@@ -202,15 +142,26 @@ def test_cpu_seconds_are_of_the_whole_family():
         child.stdout.close()
 
 
-def test_the_flame_graph_is_a_picture_of_the_stacks():
-    stacks = [seen("a:<b>", "c:d", seconds=3.0), seen("a:<b>", seconds=1.0), seen("e:f", seconds=4.0, place="worker.0")]
-    tree = ElementTree.fromstring(draw(grow(stacks), "a & b"))
-    shares = {group.get("data-n"): float(group.get("data-w")) for group in tree.iter(f"{SVG}g") if group.get("data-n")}
-    assert shares == {"all processes": 1.0, "main": 0.5, "a:<b>": 0.5, "c:d": 0.375, "worker.0": 0.5, "e:f": 0.5}
-    # it takes the width of its window and keeps its proportions: 74 + 18 × 4 rows + 10 pixels on 1200
-    assert (tree.get("viewBox"), tree.get("width"), tree.get("height")) == ("0 0 1200 156", "100%", None)
-    assert "http" not in draw(grow(stacks), "x").replace("http://www.w3.org/2000/svg", "")  # nothing is fetched
-    assert folded(stacks).splitlines()[1] == "main;MainThread;a:<b>;c:d 3000"
+def test_the_speedscope_file_has_every_stack_with_its_time():
+    stacks = (seen("a:b", "c:d", seconds=3.0), seen("a:b", seconds=1.0), seen("e:f", seconds=2.0, thread="x"))
+    waiting = seen("threading:Event.wait", thread="y")
+    worker = Sampled("worker.0", 2, 4.0, 0.0, (seen("c:d", seconds=4.0),))
+    written = speedscope([Sampled("main", 1, 4.0, 0.0, (*stacks, waiting)), worker], "t")
+    names = [frame["name"] for frame in written["shared"]["frames"]]
+    found = {
+        profile["name"]: {
+            tuple(names[number] for number in sample): weight
+            for sample, weight in zip(profile["samples"], profile["weights"], strict=True)
+        }
+        for profile in written["profiles"]
+    }
+    assert found == {
+        "main": {("a:b", "c:d"): 3.0, ("a:b",): 1.0},
+        "main, thread x": {("e:f",): 2.0},
+        "worker.0": {("c:d",): 4.0},
+    }
+    assert [profile["endValue"] for profile in written["profiles"]] == [4.0, 2.0, 4.0]
+    assert {profile["type"] for profile in written["profiles"]} == {"sampled"}
 
 
 @pytest.fixture
@@ -275,12 +226,11 @@ def test_an_interrupted_profile_says_so_and_has_seen_training_only(config, tmp_p
     assert main(["profile", config, *words]) == 130
     record = json.loads(Path("out/profile.json").read_text())
     assert 1.3 <= record["seconds"] <= 5.0
-    for file in ("profile.txt", "flame.svg"):
-        assert f"interrupted after {record['seconds']:.1f} s of 60 s" in Path("out", file).read_text()
+    assert f"interrupted after {record['seconds']:.1f} s of 60 s" in Path("out/profile.txt").read_text()
     assert [row["process"] for row in record["processes"]][:3] == ["main", "worker.0", "worker.1"]
-    for row in record["activities"]:  # seconds and shares are of the time in the heading, the shutdown isn't in it
+    for row in record["functions"]:  # seconds and shares are of the time in the heading, the shutdown isn't in it
         assert row["seconds"] == pytest.approx(row["share"] * record["seconds"], abs=0.2)
-        assert "observe-summary" not in row["activity"]
+        assert "observe-summary" not in row["function"]
 
 
 @pytest.mark.slow
@@ -292,42 +242,19 @@ def test_a_training_is_profiled(config, kind, capsys):
     assert "steps/s" in text
     record = json.loads(Path("out/profile.json").read_text())
     shares: dict[str, dict[str, float]] = {}
-    for row in record["activities"]:
-        activities = shares.setdefault(row["process"], {})
-        activities[row["activity"]] = activities.get(row["activity"], 0.0) + row["share"]
+    for row in record["functions"]:
+        shares.setdefault(row["process"], {})[row["function"]] = row["share"]
     places = {"main"} if kind == "serial" else {"main", "worker.0", "worker.1"}
     assert set(shares) == places
-    assert {"forward", "backward", "optimiser"} <= shares["main"].keys()
-    plays = "main" if kind == "serial" else "worker.1"
-    assert shares[plays]["env stepping"] > 0
+    assert shares["main"]["learners.optimizer:FlatOptimizer.accumulate"] > 0.05, "backward"
     if kind == "processes":
         assert shares["worker.0"]["waiting for tickets"] > 0.2
-    threads = sum(row["share"] for row in record["activities"] if row["component"] == "threads")
-    assert sum(shares["main"].values()) - threads == pytest.approx(1.0, abs=0.05)
+    threads = sum(share for name, share in shares["main"].items() if "(thread " in name)
+    assert sum(shares["main"].values()) - threads == pytest.approx(1.0, abs=0.1)
     assert {row["process"] for row in record["processes"]} >= places
-    assert sorted(path.name for path in Path("out").iterdir()) == [
-        "flame.svg",
-        "profile.json",
-        "profile.txt",
-        "stacks.txt",
-    ]
-    ElementTree.parse("out/flame.svg")
+    files = sorted(path.name for path in Path("out").iterdir())
+    assert files == ["profile.json", "profile.speedscope.json", "profile.txt"]
+    written = json.loads(Path("out/profile.speedscope.json").read_text())
+    assert places <= {profile["name"] for profile in written["profiles"]}
     assert not Path("runs").exists()
     assert "ROLLMILL_PROFILE" not in os.environ
-
-
-def test_what_py_spy_recorded_is_read_as_our_own_stacks():
-    from rollmill.profiling.native import _read
-
-    main_frames = "main (rollmill/cli/__init__.py:23);_watch (rollmill/profiling/profile.py:9)"
-    text = (
-        f'process {os.getpid()}:"python -m rollmill";{main_frames};Learner.work (rollmill/learners/learner.py:110);'
-        "backward (torch/autograd/__init__.py:395);at::mm (libtorch.so) 25\n"
-        f'process {os.getpid()}:"python";process 7:"python -c";Actor.work (rollmill/actors/actor.py:5) 50\n'
-        f'process {os.getpid()}:"python";f (a.py:1);_find_and_load (<frozen importlib._bootstrap>:1360);g (b.py:2) 5\n'
-    )
-    first, second, third = _read(text)
-    assert first.frames == ("rollmill.learners.learner:Learner.work", "torch.autograd:backward", "at::mm (libtorch.so)")
-    assert (first.place, first.activity, first.seconds) == ("main", "backward", 0.5)
-    assert (second.place, second.component, second.seconds) == ("process 7", "actor", 1.0)
-    assert (third.frames, third.activity) == (("a:f", "import"), "imports, once")

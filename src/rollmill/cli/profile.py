@@ -19,23 +19,25 @@ def profile(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long to train.")] = 20.0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where to; profiles/<config>-<time> unless told.", show_default=False),
+        typer.Option(metavar="DIR", help="Where to; profiles/<config>-<time> by default.", show_default=False),
     ] = None,
-    native: Annotated[
-        bool, typer.Option("--native", help="Also a flame graph with native code, by py-spy where it is installed.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print profile.json instead of a table.")] = False,
 ) -> None:
-    """Train for some seconds and show where the time goes, as a table and a flame graph.
+    """Train for some seconds and show where the time goes, as a table and a file for speedscope.
 
     Interrupted, it shows what was seen so far.
     """
+    from rollmill.profiling.profile import SPEEDSCOPE
     from rollmill.profiling.profile import profile as observe
 
-    profiled = observe(config, laid_over(fragments, overrides), seconds, out, native)
+    profiled = observe(config, laid_over(fragments, overrides), seconds, out)
     if as_json:
         typer.echo(json.dumps(profiled.record, indent=2))
     else:
-        typer.echo("\n".join([*profiled.lines, "", f"flame graph: {profiled.folder / 'flame.svg'}"]))
+        typer.echo(
+            "\n".join(
+                [*profiled.lines, "", f"flame graph: {profiled.folder / SPEEDSCOPE}, open it at www.speedscope.app"]
+            )
+        )
     if profiled.signal:
         raise typer.Exit(exit_code_of(profiled.signal))

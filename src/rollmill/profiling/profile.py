@@ -1,4 +1,4 @@
-"""What `rollmill profile` does: a training under observation, for so many seconds."""
+"""What `rollmill profile` does: train for some seconds while every process samples its own stacks."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from rollmill.errors import Refused, RollmillError, SignalExit, exit_code_of
 from rollmill.experiment import Experiment
 from rollmill.numerics import require
-from rollmill.observe.events import Updated
-from rollmill.profiling.flame import write_flame_graph
-from rollmill.profiling.native import NativeSampler
-from rollmill.profiling.stacks import folded, read_samples
-from rollmill.profiling.table import heading, lines_of, processes_of, rows_of
-from rollmill.profiling.window import Window
+from rollmill.observe.events import Progress, Updated
+from rollmill.profiling.stacks import read_samples, speedscope
+from rollmill.profiling.table import lines_of, processes_of, rows_of
+from rollmill.profiling.usage import Usage, family_usage, spent
 from rollmill.runtime.process import usable_cores
-from rollmill.sampling import FOLDER_VARIABLE
+from rollmill.sampling import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.settings import load_config
 
-# It ends when we have seen enough, and the screen is ours; all else is as in any training.
+# The profile ends the run and prints the table; everything else is as in any training.
 CHANGES = (
     "train.steps=1000000000000",
     "observe.console=none",
     "observe.baseline_episodes=0",
     "observe.final_episodes=0",
 )
+SPEEDSCOPE = "profile.speedscope.json"
 
 
 @dataclass(frozen=True)
 class Profiled:
-    """A profile that was made."""
+    """A finished profile."""
 
     folder: Path
     record: dict[str, Any]
@@ -46,8 +46,79 @@ class Profiled:
     signal: int  # that cut it short; 0 if none did
 
 
-def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | None, is_native: bool) -> Profiled:
-    """Train for so many seconds and write table, stacks and flame graph below `out`."""
+class Window:
+    """The profiled part of a training, from its first update on; stacks and CPU seconds are of the same time."""
+
+    def __init__(self, stacks: Path) -> None:
+        stacks.mkdir()
+        self._stacks, self._sampler = stacks, Sampler("main", stacks)
+        self._opened: float | None = None
+        self._closed: float | None = None
+        self._before: dict[int, Usage] = {}
+        self._after: dict[int, Usage] = {}
+        self._first = self._last = Progress(0, 0, 0, 0)
+        self._clocks: dict[str, float] = {}  # seconds by the components' own account
+
+    def see(self, event: Updated) -> None:
+        """Open with the first update; count the others until it is closed."""
+        if self._opened is None:
+            self._first = self._last = event.progress
+            self._before = family_usage(os.getpid())
+            (self._stacks / BEGUN).touch()
+            self._sampler.start()
+            self._opened = perf_counter()  # last: a signal in between finds nothing to close
+        elif self._closed is None:
+            passed = event.progress.seconds - self._last.seconds
+            for name, share in event.metrics.items():
+                if name.startswith("time/"):
+                    name = name.removeprefix("time/")
+                    self._clocks[name] = self._clocks.get(name, 0.0) + share * passed
+            self._last = event.progress
+
+    def close(self) -> None:
+        """Stop sampling. A signal handler may call it, so it never waits for another thread."""
+        if self._opened is None or self._closed is not None:
+            return
+        self._closed = perf_counter()
+        self._sampler.end()
+        with suppress(OSError):  # a full disk: workers end by themselves soon
+            (self._stacks / OVER).touch()
+        self._after = family_usage(os.getpid())  # while the workers are alive
+
+    def finish(self) -> None:
+        """Wait until the stacks are written."""
+        self.close()
+        if self._opened is not None:
+            self._sampler.stop()
+
+    @property
+    def seconds(self) -> float:
+        """How long it is, or was, open."""
+        return 0.0 if self._opened is None else (self._closed or perf_counter()) - self._opened
+
+    @property
+    def updates(self) -> int:
+        """Updates between the first and the last that were seen."""
+        return self._last.updates - self._first.updates
+
+    def record(self) -> dict[str, Any]:
+        """Speed, CPU seconds by process, and the components' own clocks."""
+        trained = max(self._last.seconds - self._first.seconds, 1e-9)
+        return {
+            "seconds": self.seconds,
+            "steps_per_second": (self._last.env_steps - self._first.env_steps) / trained,
+            "updates": self.updates,
+            "clocks": {name: seconds / trained for name, seconds in self._clocks.items()},
+        }
+
+    @property
+    def used(self) -> dict[int, tuple[str, float]]:
+        """Name and CPU seconds of every process that existed at the end."""
+        return spent(self._before, self._after)
+
+
+def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | None) -> Profiled:
+    """Train for some seconds and write the table and the speedscope file into `out`."""
     if not 0 < seconds < math.inf:
         raise Refused(f"--seconds {seconds:g}: a profile takes time: give more than 0")
     changed = {change.partition("=")[0] for change in CHANGES}
@@ -57,69 +128,52 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
     folder = _make_folder(config, out)
     with _scratch(folder) as scratch:
         experiment = Experiment(loaded, scratch / "run")
-        native = NativeSampler(folder, seconds) if is_native else None
-        window = _watch(experiment, seconds, scratch / "stacks", native)
+        window = _watch(experiment, seconds, scratch / "stacks")
         samples = read_samples(scratch / "stacks")
     title = f"{loaded.config.algorithm.name} on {loaded.config.env.id}"
     record = {
         "title": title,
         "config": str(config),
         "overrides": list(overrides),
-        "seconds": window.seconds,
         "wanted_seconds": seconds,
         "is_interrupted": bool(experiment.signal),
         "cores": len(usable_cores()),
-        "steps_per_second": window.steps_per_second,
-        "updates": window.updates,
+        **window.record(),
         "overhead": sum(sampled.overhead for sampled in samples) / window.seconds,
-        "clocks": window.clocks,
-        "activities": rows_of(samples),
-        "processes": processes_of(samples, window.used, window.seconds),
+        "functions": rows_of(samples),
+        "processes": processes_of(samples, window.used),
     }
     lines = lines_of(record)
-    stacks = [stack for sampled in samples for stack in sampled.stacks]
-    (folder / "stacks.txt").write_text(folded(stacks), encoding="utf-8")
+    (folder / SPEEDSCOPE).write_text(json.dumps(speedscope(samples, title)), encoding="utf-8")
     (folder / "profile.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     (folder / "profile.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    write_flame_graph(folder / "flame.svg", stacks, heading(record))
-    if native is not None:
-        lines = [*lines, native.finish(heading(record))]
     return Profiled(folder, record, lines, experiment.signal)
 
 
-def _watch(experiment: Experiment, seconds: float, stacks: Path, native: NativeSampler | None) -> Window:
-    """Train, and look from the first update on, for so long or until a signal comes."""
-    window = Window(stacks, native)
-    experiment.on_stop = window.close  # before anything is torn down: what is looked at is training only
-    with _told(stacks):
-        try:
-            for event in experiment.run():
-                if isinstance(event, Updated) and not experiment.signal:
-                    window.see(event)
-                    if window.updates and window.seconds >= seconds:
-                        experiment.stop()
-        finally:
-            window.finish()
+def _watch(experiment: Experiment, seconds: float, stacks: Path) -> Window:
+    """Train, and sample from the first update on, for so long or until a signal comes."""
+    window = Window(stacks)
+    experiment.on_stop = window.close  # before anything is shut down: only training is profiled
+    os.environ[FOLDER_VARIABLE] = str(stacks)  # workers that are started meanwhile sample themselves
+    try:
+        for event in experiment.run():
+            if isinstance(event, Updated) and not experiment.signal:
+                window.see(event)
+                if window.updates and window.seconds >= seconds:
+                    experiment.stop()
+    finally:
+        del os.environ[FOLDER_VARIABLE]
+        window.finish()
     if not window.updates:
         if experiment.signal:
             raise SignalExit(exit_code_of(experiment.signal))
-        raise RollmillError("the training ended before its second update, so there is nothing to look at")
+        raise RollmillError("the training ended before its second update, so there is nothing to profile")
     return window
 
 
 @contextmanager
-def _told(stacks: Path) -> Iterator[None]:
-    """Have the workers that are started meanwhile sample themselves."""
-    os.environ[FOLDER_VARIABLE] = str(stacks)
-    try:
-        yield
-    finally:
-        del os.environ[FOLDER_VARIABLE]
-
-
-@contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A place for the run itself, which nobody wants to keep; a profile that came to nothing leaves no folder."""
+    """A temporary folder for the run itself; a profile that fails leaves no folder."""
     with tempfile.TemporaryDirectory(prefix="rollmill-profile-", ignore_cleanup_errors=True) as scratch:
         try:
             yield Path(scratch)
