@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def main() -> None:
     arguments = parse_arguments()
     pythons, skipped = set_up_peers(arguments.peers)
     for name in arguments.only or WORKLOADS:
-        record = measure(WORKLOADS[name], pythons, skipped, arguments)
-        report.save(record, report.markdown(record), report.RESULTS / "quick" if arguments.quick else report.RESULTS)
+        for record in measure(WORKLOADS[name], pythons, skipped, arguments):  # saved after every round
+            folder = report.RESULTS / "quick" if arguments.quick else report.RESULTS
+            report.save(record, report.markdown(record), folder)
         show(report.HEADER, report.rows(record))
         print("\n".join(report.returns_lines(record)), flush=True)
     if not arguments.quick:
@@ -70,8 +72,8 @@ def set_up_peers(names: list[str]) -> tuple[dict[str, Path], dict[str, str]]:
 
 def measure(
     workload: Workload, pythons: dict[str, Path], skipped: dict[str, str], arguments: argparse.Namespace
-) -> report.Record:
-    """All rounds of one workload: ours, peer, ours, next peer, …"""
+) -> Iterator[report.Record]:
+    """The rounds of one workload so far, after each of them: ours, peer, ours, next peer, …"""
     print(f"\n{workload.name}: {workload.title}", flush=True)
     runner = Runner(arguments.seconds, arguments.patience)
     peers = [PEERS[name] for name in pythons if name in workload.goals]
@@ -82,15 +84,15 @@ def measure(
             pair["ours"] = runner.run_ours(workload, round_number)
             pair["theirs"] = runner.run_peer(workload, peer, pythons[peer.name], round_number)
             pairs.append(pair)
-    return {
-        "workload": workload.name,
-        "title": workload.title,
-        "unit": workload.unit,
-        **describe_run(load, {peer.folder: pythons[peer.name] for peer in peers if peer.folder}),
-        "skipped": {name: reason for name, reason in skipped.items() if name in workload.goals},
-        "summary": report.summarise(workload, pairs),
-        "pairs": pairs,
-    }
+        yield {
+            "workload": workload.name,
+            "title": workload.title,
+            "unit": workload.unit,
+            **describe_run(load, {peer.folder: pythons[peer.name] for peer in peers if peer.folder}),
+            "skipped": {name: reason for name, reason in skipped.items() if name in workload.goals},
+            "summary": report.summarise(workload, pairs),
+            "pairs": pairs,
+        }
 
 
 if __name__ == "__main__":
