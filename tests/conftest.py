@@ -19,7 +19,7 @@ LONG = [
     r"test_an_interrupted_run_is_loadable\[15-143-async\]",
     r"test_an_interrupted_run_says_how_to_go_on_and_does\[(15|10)-async\]",
     r"test_a_full_disk_costs_checkpoints_and_never_the_run\[to the end-async\]",
-    r"test_a_passing_failure_is_mended_and_changes_no_bit\[appo\]",
+    r"test_a_passing_failure_is_rebuilt_and_changes_no_bit\[appo\]",
     r"test_ten_kills_of_workers_are_ten_replacements",
     r"test_a_run_that_was_done_and_went_on_with_other_settings_is_retraced",
     r"test_every_kind_of_run_is_retraced\[(central|split)\]",

@@ -14,7 +14,7 @@ from pathlib import Path
 def own_folder(name: str) -> Path | None:
     """A folder below the temporary one that only this user can write to; None if it can't be had.
 
-    Its name can be guessed, so somebody else may have put something there for us to read, or to execute.
+    Its name can be guessed, so another user may have put something there for us to read, or to execute.
     """
     folder = Path(tempfile.gettempdir()) / f"rollmill-{name}-{os.getuid()}"
     try:

@@ -15,7 +15,7 @@ from rollmill.errors import Refused, nearest
 
 
 class Config(BaseModel):
-    """A frozen, strict record: unknown keys and wrong types are errors; it stands beside its owner."""
+    """A frozen, strict record: unknown keys and wrong types are errors; it is defined next to its owner."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=True)
 
@@ -27,7 +27,7 @@ KeyPath = tuple[
 
 
 class Origin(NamedTuple):
-    """Where a value was given; line 0 stands for a source without lines."""
+    """Where a value was given; line 0 means a source without lines."""
 
     source: str
     line: int = 0
@@ -56,7 +56,7 @@ def validate(schema: type[C], values: Mapping[str, Any], origins: Origins) -> C:
 
 
 def first_of(problems: Sequence[Problem]) -> str:
-    """The problem that stands first in the file, and how many more there are."""
+    """The first problem in the file, and how many more there are."""
     # values without a line (overrides) come after those of the file, in the order they were found
     first = min(problems, key=lambda problem: problem.origin.line or float("inf"))
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -123,7 +123,7 @@ def _problems(schema: type[BaseModel], error: ValidationError, origins: Origins)
 
 
 def _is_misspelling(unknown: _Fault, missing: _Fault) -> bool:
-    """Whether a key that is not known stands where the missing one should, and looks like it."""
+    """Whether an unknown key is in the place of the missing one, and looks like it."""
     is_beside = unknown.error["type"] == "extra_forbidden" and unknown.path[:-1] == missing.path[:-1]
     return is_beside and nearest(str(unknown.path[-1]), _keys(unknown.kind)) == f"did you mean '{missing.path[-1]}'?"
 

@@ -192,7 +192,7 @@ def _apply(path: KeyPath, value: Any, values: dict[str, Any], origins: dict[KeyP
 def _plain(value: Any, path: KeyPath) -> Any:
     """A copy of a value given in Python, in the types that YAML has."""
     if isinstance(value, Config):
-        return _tree(value)  # with its defaults: the tag that tells algorithms apart is one of them
+        return _tree(value)  # with its defaults: the tag that names the algorithm is one of them
     if isinstance(value, Mapping):
         return {str(key): _plain(item, (*path, str(key))) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -217,7 +217,7 @@ def config_files(folder: Path) -> list[Path]:
 
 
 def _read_values(path: Path) -> tuple[dict[str, Any] | None, dict[KeyPath, Origin]]:
-    """The values of a file, None if it holds none, and where each stands."""
+    """The values of a file, None if it holds none, and where each is."""
     values, lines = parse(_read_text(path), partial(Origin, str(path)))
     if values is not None and not isinstance(values, dict):
         raise Refused(f"{path}:1: the top level is {shown(values)}: write keys with values, such as 'seed: 1'")

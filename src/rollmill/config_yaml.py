@@ -121,7 +121,7 @@ class _Reading:
         return values
 
     def _pairs(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, tuple[yaml.ScalarNode, yaml.Node]]:
-        """The keys of a mapping, and behind them those that `<<` merges into it."""
+        """The keys of a mapping, and after them those that `<<` merges into it."""
         pairs: dict[str, tuple[yaml.ScalarNode, yaml.Node]] = {}
         merged: list[yaml.Node] = []
         for key, value in node.value:

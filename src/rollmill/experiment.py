@@ -89,7 +89,7 @@ class Experiment:
         *,
         overwrite: bool = False,
         observers: Sequence[Observer] | None = None,  # in place of the standard ones
-        hooks: Sequence[Hooks] = (),  # further observers, beside those of the config
+        hooks: Sequence[Hooks] = (),  # further observers, added to those of the config
         start_from: str | Path | None = None,  # a run, checkpoint or file whose weights to begin with
     ) -> None:
         self.config = config.config if isinstance(config, Loaded) else config
@@ -101,7 +101,7 @@ class Experiment:
         self._reopened: Reopened | None = None
         self._interruption = Interruption()
         self._session: Session | None = None
-        # called when somebody wants the run to end, before anything of it does; perhaps in a signal's handler
+        # called when the run is to end, before anything of it does; perhaps in a signal handler
         self.on_stop: Callable[[], None] = lambda: None
         self.folder: RunFolder
 
@@ -109,7 +109,7 @@ class Experiment:
     def resumed(
         cls, run: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), hooks: Sequence[Hooks] = ()
     ) -> Experiment:
-        """The experiment of a run folder, to go on where its newest good checkpoint stands."""
+        """The experiment of a run folder, to continue from its newest good checkpoint."""
         reopened = reopen(Path(run), overrides)
         experiment = cls(reopened.config, run, hooks=hooks)
         experiment._reopened = reopened
@@ -142,7 +142,7 @@ class Experiment:
         self.folder = self._open_folder()
         with self.folder.locked():
             if self._reopened is not None:
-                self._reopened = self._reopened.renewed()  # nobody else writes from here on
+                self._reopened = self._reopened.renewed()  # no other process writes from here on
                 self._make_room(self._reopened)
             self.folder.describe(self.config, numerics=facts(self.config.runtime.numerics))
             if self.config.runtime.kind == "serial":
@@ -190,7 +190,7 @@ class Experiment:
         runtime.stop()
 
     def _first_progress(self, blueprint: Blueprint) -> Progress:
-        """Where the run stands before anything is built."""
+        """Progress of the run before anything is built."""
         content = None if self._reopened is None else self._reopened.found.content
         steps, updates = (0, 0) if content is None else (content.env_steps, content.update)
         return Progress(steps, steps * blueprint.frame_skip, self.config.train.steps, updates)
@@ -210,13 +210,13 @@ class Experiment:
         return RunFolder.create(self._run_path, name, self._overwrite)
 
     def _resume_grade(self) -> str:
-        """How exactly this run could go on after an interruption."""
+        """How exactly this run could continue after an interruption."""
         for role, device in self.config.runtime.devices.model_dump().items():
             if device != "cpu":
                 return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
         grade = resume_grade(self.config.env)
         if grade == EXACT and find_recipe(self.config.algorithm.name).topology.kind == "async":
-            return f"{EXACT} state, asynchronous: unrolls in flight are made anew, with newer weights"
+            return f"{EXACT} state, asynchronous: unrolls in flight are made again, with newer weights"
         return grade
 
     def _fitting_weights(self, path: Path, blueprint: Blueprint) -> dict[str, Array]:
@@ -232,7 +232,7 @@ class Experiment:
 
 
 def _refuse_another_scale(path: Path, blueprint: Blueprint) -> None:
-    """Refuse the weights of a run whose actions meant something else; a single file doesn't tell."""
+    """Refuse the weights of a run whose actions meant something else; a single file doesn't say."""
     run = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
     if action_scale(blueprint.action_space) is None or not (run / MARK).is_file():
         return
@@ -252,14 +252,14 @@ def train(
 ) -> Run:
     """Train to the end; `config` is a YAML file or a dict, overrides have dotted keys: `**{"train.steps": 10_000}`.
 
-    `observers` watch beside the standard ones and those of the config.
+    `observers` are added to the standard ones and those of the config.
     """
     loaded = load_config(config, overrides)
     return _finish(Experiment(loaded, run, overwrite=overwrite, start_from=start_from, hooks=observers))
 
 
 def resume(run: str | Path, observers: Sequence[Hooks] = (), **overrides: Any) -> Run:
-    """Go on with a run that was interrupted, exactly where its newest good checkpoint stands."""
+    """Continue a run that was interrupted, exactly from its newest good checkpoint."""
     return _finish(Experiment.resumed(run, overrides, observers))
 
 
@@ -275,10 +275,10 @@ def train_run(
     """What `rollmill train` does."""
     if is_resumed:
         if run is not None or overwrite or dev or start_from is not None:
-            raise Refused("--resume goes on in place; leave out --run, --overwrite, --dev and --from")
+            raise Refused("--resume continues in place; leave out --run, --overwrite, --dev and --from")
         return _finish(Experiment.resumed(config, overrides))
     if (config / MARK).is_file():
-        raise Refused(f"{config} is a run folder; add --resume to go on with it, or give a YAML file")
+        raise Refused(f"{config} is a run folder; add --resume to continue it, or give a YAML file")
     loaded = load_config(config, overrides)
     settings = _tiny(loaded.config) if dev else loaded.config
     return _finish(Experiment(settings, run, overwrite=overwrite, start_from=start_from))

@@ -15,12 +15,12 @@ ONE_SIGNAL_SECONDS = 0.3  # two signals within this time are one
 
 
 class Interruption:
-    """Whether somebody wants the run to end, and by which signal."""
+    """Whether the run is to end, and by which signal."""
 
     def __init__(self) -> None:
         self.is_wanted = False
         self.signal = 0  # 0: none, it was asked for by a call
-        self.on_request: Callable[[], None] = lambda: None  # told once, when the wish is there
+        self.on_request: Callable[[], None] = lambda: None  # called once, at the first request
         self._signalled = 0.0
         # What was started with nohup is not to hear the terminal go; asked now, before environments change anything.
         wanted = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP]

@@ -1,4 +1,4 @@
-"""Whether the process behind a run folder still lives."""
+"""Whether the process of a run folder is still alive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def is_gone(process: Mapping[str, Any], written: Path) -> bool:
     if not isinstance(pid, int) or process.get("host") != platform.node():
         return False
     try:
-        # the name in parentheses may hold spaces; behind it stand the state and, 19 fields further, the start
+        # the name in parentheses may hold spaces; after it are the state and, 19 fields further, the start
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
         return True

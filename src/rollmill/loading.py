@@ -39,7 +39,7 @@ def _load_file(path: Path, where: str) -> ModuleType:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise Refused(f"{where}: can't read {path.absolute()}: {error.strerror}; mend the path") from error
+        raise Refused(f"{where}: can't read {path.absolute()}: {error.strerror}; fix the path") from error
     digest = sha256(bytes(path.resolve()) + b"\0" + source).hexdigest()[:16]
     module_name = f"_rollmill_{path.stem}_{digest}"
     if module_name in sys.modules:
@@ -52,7 +52,7 @@ def _load_file(path: Path, where: str) -> ModuleType:
         exec(compile(source, str(path), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
-        raise Refused(f"{where}: {_describe(error, path)}; mend the file") from error
+        raise Refused(f"{where}: {_describe(error, path)}; fix the file") from error
     return module
 
 
@@ -66,7 +66,7 @@ def _import(name: str, where: str) -> ModuleType:
             raise Refused(f"{where}: there is no module '{error.name}'; {remedy}") from error
         raise Refused(f"{where}: {_describe(error)}; install what is missing") from error
     except (Exception, SystemExit) as error:
-        raise Refused(f"{where}: {_describe(error)}; mend the module") from error
+        raise Refused(f"{where}: {_describe(error)}; fix the module") from error
 
 
 def _describe(error: BaseException, path: Path | None = None) -> str:

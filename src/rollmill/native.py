@@ -1,7 +1,7 @@
 """Functions as machine code, and where that is kept.
 
 Compiling takes seconds, in every process. So the machine code is kept below the temporary folder (numba would write
-beside the source files): whoever is first compiles, the workers of the run and later runs load it. numba notices a
+next to the source files): the first process compiles, the workers of the run and later runs load it. numba notices a
 change only in the file of the function itself, but functions call those of other files; so there is a folder for each
 state of a package's sources.
 """

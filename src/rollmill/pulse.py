@@ -1,6 +1,6 @@
-"""Whether this process is inside the user's environment code, and since when: what tells a hung environment.
+"""Whether this process is inside the user's environment code, and since when: by which a hung environment is found.
 
-Whoever calls an environment says so (`PULSE.enter(STEP)`, `PULSE.leave()`); whoever watches the process looks at the
+Code that calls an environment says so (`PULSE.enter(STEP)`, `PULSE.leave()`); a watching process polls the
 record from another process (a worker's lies in shared memory) or from another thread (`watchdog`).
 """
 

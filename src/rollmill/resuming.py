@@ -21,7 +21,7 @@ MAY_CHANGE = ("train.steps", "runtime.", "observe.")  # the rest would make it a
 
 @dataclass(frozen=True)
 class Reopened:
-    """A run that is to go on."""
+    """A run that is to continue."""
 
     path: Path
     config: ExperimentConfig  # as it was, with the few changes that a resumed run may have
@@ -36,7 +36,7 @@ class Reopened:
 
 
 def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened:
-    """Find out from where a run can go on."""
+    """Find out from where a run can continue."""
     if not (path / MARK).is_file():
         raise Refused(f"{path} is no run folder (it has no {MARK}), so there is nothing to resume; leave out --resume")
     for override in overrides:
@@ -53,7 +53,7 @@ def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened
     if found is None:
         damaged = "; ".join(checkpoints.complaints)
         why = f"no good checkpoint ({damaged})" if damaged else "no checkpoint"
-        raise Refused(f"{path} has {why}, so it can't be resumed; start it anew with --overwrite")
+        raise Refused(f"{path} has {why}, so it can't be resumed; start it again with --overwrite")
     _refuse_complete(path, config, found)
     _refuse_another_config(path, loaded, found)
     return Reopened(path, config, checkpoints, found)
@@ -86,7 +86,7 @@ def _refuse_complete(path: Path, config: ExperimentConfig, found: Found) -> None
     if found.content.env_steps >= config.train.steps:
         raise Refused(
             f"{path} has made all its steps ({found.content.env_steps} of {config.train.steps}); "
-            f"raise train.steps to go on: train.steps={2 * max(config.train.steps, found.content.env_steps)}"
+            f"raise train.steps to continue: train.steps={2 * max(config.train.steps, found.content.env_steps)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: what stands where in it, and that nobody else's is touched."""
+"""The folder of a run: what is where in it, and that no other run's is touched."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path | None, name: str, overwrite: bool) -> RunFolder:
-        """Make the folder; one that exists is touched only when told to, and only if it is a run."""
+        """Make the folder; one that exists is touched only on request, and only if it is a run."""
         if path is None:
             return cls._create_named(name)
         if path.exists() or path.is_symlink():
@@ -60,7 +60,7 @@ class RunFolder:
 
     @classmethod
     def _create_named(cls, name: str) -> RunFolder:
-        """runs/<name>-<time>; a number is added while somebody else takes the name at the same moment."""
+        """runs/<name>-<time>; a number is added while another process takes the name at the same moment."""
         stem = f"{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-').lower()}-{time.strftime('%Y%m%d-%H%M%S')}"
         for attempt in range(1000):
             path = Path("runs") / (f"{stem}-{attempt}" if attempt else stem)
@@ -156,7 +156,7 @@ class RunFolder:
             os.close(handle)
             raise Refused(f"{self.path} is being written by another process; stop it, or choose another run") from None
         except OSError:
-            pass  # a file system without locks: run.json still tells who writes
+            pass  # a file system without locks: run.json still says which process writes
         try:
             yield
         finally:
@@ -164,7 +164,7 @@ class RunFolder:
 
 
 def _refuse_living(path: Path) -> None:
-    """A run that still goes on is not overwritten: both would write into one folder."""
+    """A run that is still running is not overwritten: both would write into one folder."""
     try:
         process = json.loads((path / MARK).read_text())
         summary = json.loads((path / "summary.json").read_text())

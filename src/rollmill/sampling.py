@@ -18,25 +18,25 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-FOLDER_VARIABLE = "ROLLMILL_PROFILE"  # where the processes of a run leave their stacks; unset: nobody asks
+FOLDER_VARIABLE = "ROLLMILL_PROFILE"  # where the processes of a run leave their stacks; unset: no profile is made
 BEGUN, OVER = "begun", "over"  # files in that folder: workers count what they see between the two
 INTERVAL_SECONDS = 0.01
-OTHER_THREADS = 5  # looks for one at the threads beside the main one
+OTHER_THREADS = 5  # looks for one at the threads next to the main one
 WRITE_SECONDS = 1.0  # between two versions of the file: a worker may be ended at any moment
 SWITCH_SECONDS = 0.00005
-LOOK_SECONDS = 0.005  # that nobody else gets the lock: who walks along frames that are left meanwhile finds rubbish
-WAITING = "waiting for"  # begins the frame that stands for a wait
+LOOK_SECONDS = 0.005  # that no other thread gets the lock: frames that are left meanwhile can't be walked along
+WAITING = "waiting for"  # begins the frame that names a wait
 
 
 def sample_if_wanted(place: str, ports: Mapping[str, Any] | None = None) -> None:
-    """Sample this process to its end if a profile is being made; `ports` tell what a worker that sleeps waits for."""
+    """Sample this process to its end if a profile is being made; `ports` show what a sleeping worker waits for."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         Sampler(place, Path(folder), None if ports is None else Waits(ports).reason).start()
 
 
 class Waits:
-    """What a worker that sleeps waits for: the ports at which it has looked in vain since the last look."""
+    """What a sleeping worker waits for: the ports at which it found nothing since the last look."""
 
     def __init__(self, ports: Mapping[str, Any]) -> None:
         self._ports = ports

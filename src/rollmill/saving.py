@@ -29,7 +29,7 @@ class Saver:
         self._has_complained = False
 
     def is_due(self, progress: Progress, metrics: Mapping[str, float]) -> bool:
-        """Whether a checkpoint should be made behind this update."""
+        """Whether a checkpoint should be made after this update."""
         self._metrics = metrics
         return self._checkpoints.due(progress.updates, monotonic())
 
@@ -38,7 +38,7 @@ class Saver:
         return self._checkpoints.last_update != update
 
     def save(self, learner: Learner, kept_with_it: Mapping[str, Any], begun: float) -> Event:
-        """Make a checkpoint, for which training has waited since `begun`; what there is to tell about it."""
+        """Make a checkpoint, for which training has waited since `begun`; the event that reports it."""
         try:
             content = learner.capture()
             content = replace(content, state={**content.state, "run": {**kept_with_it, "saving": self._with(begun)}})
@@ -46,7 +46,7 @@ class Saver:
         except OSError as error:
             self._failed += 1
             is_news, self._error = self._error is None, f"{error.strerror or error}"
-            text = f"no checkpoint of update {learner.trainer.updates}: {self._error}; training goes on"
+            text = f"no checkpoint of update {learner.trainer.updates}: {self._error}; training continues"
             return Said(learner.progress(), "checkpoint", text, "warning" if is_news else "info")
         finally:
             spent = perf_counter() - begun
@@ -61,7 +61,7 @@ class Saver:
     def _with(self, begun: float) -> dict[str, Any]:
         """The counts with the checkpoint in which they are stored.
 
-        Of its seconds those up to here: how long it takes to write nobody knows before it is written.
+        Of its seconds those up to here: how long it takes to write is unknown before it is written.
         """
         spent = self._seconds + perf_counter() - begun
         return {**self.totals(), "written": self._written + 1, "seconds": spent}
@@ -84,7 +84,7 @@ class Saver:
         }
 
     def complaint(self, learner: Learner) -> str | None:
-        """What is wrong with the name of the metric that chooses the best checkpoint; told once, behind an update."""
+        """What is wrong with the name of the metric for the best checkpoint; reported once, after an update."""
         name, known = self._checkpoints.config.best, self._metrics_of(learner)
         if self._has_complained or not self._metrics or name in known or name == EVALUATION:
             return None

@@ -1,4 +1,4 @@
-"""One process's share of a run: begin or go on, train, end; every step of it is an event."""
+"""One process's share of a run: begin or continue, train, end; every step of it is an event."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from rollmill.saving import Saver, write_dump
 from rollmill.settings import ExperimentConfig
 from rollmill.types import Array
 
-FLUSH_SECONDS = 5.0  # that a checkpoint waits for the files beside it
+FLUSH_SECONDS = 5.0  # that a checkpoint waits for the other files of the run
 
 Runtime = SerialRuntime | ProcessRuntime
 
@@ -95,7 +95,7 @@ class Session:
         yield from self._end(failure)
 
     def _build(self) -> None:
-        """Start every process and component; those of a reopened run stand where they stood."""
+        """Start every process and component; those of a reopened run continue from their resume points."""
         self._keeps_blocks = tune_allocator()
         if self._reopened is None:
             self._runtime.start()
@@ -125,7 +125,7 @@ class Session:
             self._flight.begin(self._learner.trainer.updates, **settings)
 
     def _new_complaint(self, progress: Progress) -> Iterator[Event]:
-        """What ended the flight log, once; the run goes on without it."""
+        """What ended the flight log, once; the run continues without it."""
         trouble = None if self._flight is None else self._flight.complaint or self._flight.gap
         if trouble is not None and not self._has_complained:
             self._has_complained = True
@@ -184,7 +184,7 @@ class Session:
     def _end(self, failure: Exception | None) -> Iterator[Event]:
         learner = self._learner
         progress = learner.progress()
-        if failure is not None and not isinstance(failure, WorkerFailed):  # which has told its own
+        if failure is not None and not isinstance(failure, WorkerFailed):  # which has reported its own
             yield ComponentFailed(progress, "main", str(failure), "".join(traceback.format_exception(failure)))
         if isinstance(failure, Detected):
             dump = write_dump(self._folder.path, failure.evidence, str(failure), progress)
@@ -231,7 +231,7 @@ class Session:
         return watchdog(self._config.runtime.env_seconds, self._folder.logs / "main.stack")
 
     def _save(self) -> Iterator[Event]:
-        """A checkpoint, once the files beside it have everything up to here: a resumed run finds no gap in them."""
+        """A checkpoint, once the other files have everything up to here: a resumed run finds no gap in them."""
         begun, progress = perf_counter(), self._learner.progress()
         yield Checkpointing(progress)
         if not self._dispatcher.flush(FLUSH_SECONDS):
@@ -266,7 +266,7 @@ class Session:
             yield Said(self._learner.progress(), "run", text, "warning")
 
     def _hear(self, event: Event) -> None:
-        """Remember what the end of the run will have to tell."""
+        """Remember what the end of the run will report."""
         if isinstance(event, Said) and event.level == "warning":
             if event.topic == UNRESTORED and self._grade.startswith(EXACT):
                 self._grade = f"approximate: env.id={self._config.env.id}: {event.text}"
@@ -283,7 +283,7 @@ class Session:
         if failure is not None:
             return ("detected" if isinstance(failure, Detected) else "failed"), str(failure)
         if self._interruption.is_wanted:
-            resume = f"go on with: rollmill train {self._folder.path} --resume"
+            resume = f"continue with: rollmill train {self._folder.path} --resume"
             return "interrupted", f"by {self._interruption.source}; {resume}"
         return "done", "all steps made"
 
@@ -334,7 +334,7 @@ class Session:
         }
 
     def _kept(self) -> dict[str, Any]:
-        """What the next process of this run must know beside the learner's state."""
+        """What the next process of this run must know besides the learner's state."""
         return {
             "config": identity(self._config),
             "baseline": self._baseline._asdict(),

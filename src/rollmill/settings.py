@@ -68,7 +68,7 @@ def load_run_config(run: Path, overrides: Sequence[str] | Mapping[str, Any] = ()
 def _anchored(loaded: Loaded[ExperimentConfig], folder: Path) -> Loaded[ExperimentConfig]:
     """Make the user's own files absolute, so that the run's copy of the config still finds them from anywhere.
 
-    They are looked for beside the config file, then in the working folder.
+    They are looked for next to the config file, then in the working folder.
     """
     config = loaded.config
     if config.model.file is not None:

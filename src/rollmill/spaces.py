@@ -81,7 +81,7 @@ class ActionScale(NamedTuple):
 def action_scale(space: gym.Space[Any]) -> ActionScale | None:
     """The scale of a Box; None where the policy's numbers are the actions themselves: bounds of ±1, or none.
 
-    Components with a bound missing, or so far away that it only stands for infinity, keep their units.
+    Components with a bound missing, or so far away that it only means infinity, keep their units.
     """
     if not isinstance(space, gym.spaces.Box):
         return None

@@ -133,7 +133,7 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class TopologySpec:
-    """Who waits for whom: `sync`, every unroll made with the weights it will update; `async`, nobody for anybody."""
+    """`sync`: unrolls are made with the weights they will update; `async`: actors and learner never wait."""
 
     kind: Literal["sync", "async"] = "sync"
 
@@ -153,7 +153,7 @@ class GroupStatus(NamedTuple):
 
     episode: Array  # int64 [K], episodes begun, the running one included
     failures: Array  # int64 [K], unrolls in a row that the environment spoilt, this one included
-    troubles: Array  # int64 [K], calls of this unroll in which the environment failed, whether it was mended or not
+    troubles: Array  # int64 [K], calls of this unroll in which the environment failed, whether it was rebuilt or not
     broken: Array  # bool [K], the environment dropped out of this unroll: its column is no experience
     snapshot: Array  # uint8 [K, S]
 

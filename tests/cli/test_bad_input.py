@@ -243,7 +243,7 @@ def test_an_environment_that_breaks_its_promise_is_refused(
     rollmill: Rollmill, folder: Path, args: str, parts: tuple[str, ...]
 ) -> None:
     line = refusal(rollmill, folder, "good.yaml", "env.id=envs.py:Sick", f"env.args={args}")
-    remedy = "mend the environment or its observation_space"
+    remedy = "fix the environment or its observation_space"
     assert said_in_order(line, "env.id=", "envs.py:Sick", "environment 0", *parts, remedy), line
 
 
@@ -257,7 +257,7 @@ def test_the_same_environment_without_a_symptom_is_sound(rollmill: Rollmill) -> 
     ("model", "parts"),
     [
         # nets.py, line 9 is the call of the layer that was made for 5 inputs: 2 steps × 4 environments are 8 rows
-        ("class: Net, args: {inputs: 5}", ("nets.py", "(8x4 and 5x8)", "nets.py:9", "mend the model")),
+        ("class: Net, args: {inputs: 5}", ("nets.py", "(8x4 and 5x8)", "nets.py:9", "fix the model")),
         ("class: Flat", ("nets.py", "float32 [8, 8]", "return a tensor [T, B, F]")),
         ("class: Unused", ("nets.py", "'spare.weight', 'spare.bias'", "use them in forward() or remove them")),
         ("class: Nett", ("nets.py", "no 'Nett'", "did you mean 'Net'?")),
@@ -285,9 +285,9 @@ def test_the_same_model_without_a_fault_is_sound(rollmill: Rollmill) -> None:
 @pytest.mark.parametrize(
     ("file", "parts"),
     [
-        ("torn.py", ("torn.py", "line 3", "SyntaxError", "mend the file")),
-        ("lacking.py", ("lacking.py", "line 1", "No module named 'a_module_that_nobody_has'", "mend the file")),
-        ("gone.py", ("gone.py", "No such file", "mend the path")),
+        ("torn.py", ("torn.py", "line 3", "SyntaxError", "fix the file")),
+        ("lacking.py", ("lacking.py", "line 1", "No module named 'a_module_that_nobody_has'", "fix the file")),
+        ("gone.py", ("gone.py", "No such file", "fix the path")),
     ],
     ids=["broken", "lacking a module", "gone"],
 )
@@ -308,6 +308,6 @@ def test_a_process_of_its_own_ends_the_same_way(folder: Path) -> None:
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
         f"rollmill: env.id={folder / 'envs.py'}:Sick: environment 0, step 3: observation is not finite: nan; "
-        "mend the environment or its observation_space\n"
+        "fix the environment or its observation_space\n"
     )
     assert contents(folder) == before

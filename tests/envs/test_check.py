@@ -76,7 +76,7 @@ def sick(tmp_path):
 def test_a_broken_promise_is_refused_with_environment_step_and_remedy(sick, symptom, complaint):
     with pytest.raises(Refused) as refusal:
         check_group(EnvConfig(id=sick, args={"symptom": symptom}))
-    remedy = "mend the environment or its observation_space"
+    remedy = "fix the environment or its observation_space"
     assert str(refusal.value) == f"env.id={sick}: environment 0, step 7: {complaint}; {remedy}"
 
 

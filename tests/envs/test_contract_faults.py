@@ -35,7 +35,7 @@ class Env(gym.Env):
             "",
             "the environment has no action_space; set it to a gymnasium",
         ),
-        ("import numpy as np", "import numpy as np, sys; sys.exit(0)", "SystemExit: 0; mend the file"),
+        ("import numpy as np", "import numpy as np, sys; sys.exit(0)", "SystemExit: 0; fix the file"),
     ],
 )
 def test_a_foreign_interface_is_refused(tmp_path, old, new, message):

@@ -227,7 +227,7 @@ def test_an_engine_that_dies_is_replaced_and_its_episode_goes_on_as_if_nothing_h
     for each in (group, twin):
         step(each, RIGHT)
     (trouble,) = group.troubles
-    assert trouble.is_mended
+    assert trouble.is_rebuilt
     np.testing.assert_array_equal(group.obs, twin.obs)
 
 

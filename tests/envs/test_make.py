@@ -117,7 +117,7 @@ def test_the_time_limit_holds_for_native_and_gymnasium_cartpole(args):
         ("LunarLander-v2", "Please use `LunarLander-v3` instead."),
         ("nowhere:Foo-v0", "env.id=nowhere:Foo-v0 needs what is not installed: No module named 'nowhere'"),
         ("nowhere.deep:Foo", "env.id=nowhere.deep:Foo: there is no module 'nowhere'; install it, or name a file"),
-        ("gone.py:Foo", "gone.py: No such file or directory; mend the path"),
+        ("gone.py:Foo", "gone.py: No such file or directory; fix the path"),
         ("line.py:Lin", "env.id=line.py:Lin: line.py has no 'Lin'; did you mean 'Line'?"),
         ("line.py:NoEnv", "NoEnv is neither a gymnasium.Env nor a function that returns one"),
         ("line.py:number", "number is neither a gymnasium.Env nor a function that returns one"),
@@ -140,7 +140,7 @@ def test_a_missing_dependency_of_a_known_id_is_refused_with_what_to_install(monk
 def test_wrong_arguments_are_refused(folder, env_id):
     message = refusal(env_id, args={"colour": 1})
     assert "can't be made with env.args={'colour': 1}: TypeError" in message
-    assert message.endswith("mend env.args")
+    assert message.endswith("fix env.args")
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_after_a_passing_failure_the_episode_goes_on_as_if_nothing_had_been(frag
     for _ in range(12):
         assert fragile.step() == sound.step()
     (trouble,) = fragile.group.troubles
-    assert (trouble.index, trouble.call, trouble.message, trouble.is_mended) == (1, "step", message, True)
+    assert (trouble.index, trouble.call, trouble.message, trouble.is_rebuilt) == (1, "step", message, True)
     assert (trouble.traceback.count("KeyError: 'lost'") == 1) == (name == "raises")
     assert not fragile.group.broken.any()
     assert [len(made) for made in fragile.made] == [1, 2, 1]
@@ -184,7 +184,7 @@ def test_a_failure_that_repeats_breaks_its_row_and_no_other(fragile, sound, name
     assert fragile.group.broken.tolist() == [False, True, False]
     (trouble,) = fragile.group.troubles
     assert trouble.message == f"{message}; after a rebuild: the same"
-    assert not trouble.is_mended
+    assert not trouble.is_rebuilt
     assert trouble.traceback.count("KeyError: 'lost'") == (2 if name == "raises" else 0)
     assert fragile.group.snapshot(1) == b""
 
@@ -213,13 +213,13 @@ def test_a_broken_row_is_rebuilt_by_its_next_reset(fragile, sound):
         assert fragile.step() == sound.step()
 
 
-def test_a_reset_that_fails_once_is_mended(fragile, sound):
+def test_a_reset_that_fails_once_is_rebuilt(fragile, sound):
     fragile.plan("reset", 20, f"once {BOOM}")
     assert fragile.reset() == sound.reset()
     for _ in range(12):
         assert fragile.step() == sound.step()
     (trouble,) = fragile.group.troubles
-    assert (trouble.call, trouble.is_mended) == ("reset", True)
+    assert (trouble.call, trouble.is_rebuilt) == ("reset", True)
     assert trouble.message == "env.id=fragile: environment 1 raised in reset(): KeyError: 'lost'"
 
 
@@ -231,7 +231,7 @@ def test_a_reset_that_goes_on_failing_breaks_the_row_until_one_succeeds(fragile,
     assert fragile.group.broken.tolist() == [False, True, False]
     fragile.reset(0, 1, 0)  # one attempt in a new environment: it had its second chance
     assert fragile.group.broken[1]
-    assert [trouble.is_mended for trouble in fragile.group.troubles] == [False, False]
+    assert [trouble.is_rebuilt for trouble in fragile.group.troubles] == [False, False]
     assert len(fragile.made[1]) == 3
     fragile.heal()
     assert fragile.reset(0, 1, 0) == healthy
@@ -282,7 +282,7 @@ def test_an_episode_too_long_to_be_played_again_breaks_the_row(fragile, monkeypa
     fragile.plan("step", 5, f"once {BOOM}")
     for _ in range(5):
         fragile.step()  # 4 actions are kept: that is still enough
-    assert [trouble.is_mended for trouble in fragile.group.troubles] == [True]
+    assert [trouble.is_rebuilt for trouble in fragile.group.troubles] == [True]
     fragile.plan("step", 7, f"once {BOOM}")
     for _ in range(2):
         fragile.step()
@@ -291,7 +291,7 @@ def test_an_episode_too_long_to_be_played_again_breaks_the_row(fragile, monkeypa
     fragile.plan("step", 2, f"once {BOOM}")
     for _ in range(2):
         fragile.step(0, 1, 0)
-    assert fragile.group.troubles[2].is_mended
+    assert fragile.group.troubles[2].is_rebuilt
 
 
 @pytest.mark.parametrize("error", ["KeyboardInterrupt()", "SignalExit(3)"])
@@ -349,7 +349,7 @@ def test_an_environment_that_changes_its_action_changes_neither_the_log_nor_the_
         group.step(action, np.ones(1, bool))
         assert group.obs.tolist() == [[t + 1, -t - 1]]
     assert action.tolist() == [[1.0, -1.0]]
-    assert [trouble.is_mended for trouble in group.troubles] == [True]
+    assert [trouble.is_rebuilt for trouble in group.troubles] == [True]
 
 
 class Boxes(Fragile):
@@ -400,7 +400,7 @@ def test_a_rebuild_starts_from_the_last_snapshot_of_the_episode(tmp_path, how, m
         group.restore(0, data)
     (tmp_path / "faults" / f"0-step-{5 if moment == 'right after' else 7}").write_text(f"once {BOOM}")
     assert play(group, 5) == play(sound, 5)
-    assert [trouble.is_mended for trouble in group.troubles] == [True]
+    assert [trouble.is_rebuilt for trouble in group.troubles] == [True]
 
 
 def test_a_broken_row_keeps_its_stack(tmp_path):

@@ -95,7 +95,7 @@ def test_a_build_that_dies_once_is_started_again_where_it_stood(tmp_path, monkey
     for t in range(1, 5):
         group.step(STILL, ONE)
         assert group.obs[0].tolist() == [start, t, 0]
-    assert [trouble.is_mended for trouble in group.troubles] == [True]
+    assert [trouble.is_rebuilt for trouble in group.troubles] == [True]
     assert "the build ended with exit code 3" in group.troubles[0].message
     group.close()
 

@@ -89,7 +89,7 @@ def run(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", [None, APPO], ids=["ppo", "appo"])
-def test_a_passing_failure_is_mended_and_changes_no_bit(run, tmp_path, algorithm):
+def test_a_passing_failure_is_rebuilt_and_changes_no_bit(run, tmp_path, algorithm):
     sound, _ = run("sound", algorithm, is_broken=False, rows=[1], after=5)
     mended, said = run("mended", algorithm, rows=[1], after=5, once=str(tmp_path / "once"))
     assert mended["parameters_sha256"] == sound["parameters_sha256"]

@@ -117,7 +117,7 @@ def test_without_any_good_checkpoint_a_resume_is_refused_and_touches_nothing(tmp
     for state in (run.path / "checkpoints").glob("0*/state.json"):
         state.write_bytes(state.read_bytes()[:-3])
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    with pytest.raises(Refused, match=r"no good checkpoint .*000000020.*; start it anew with --overwrite"):
+    with pytest.raises(Refused, match=r"no good checkpoint .*000000020.*; start it again with --overwrite"):
         rollmill.resume(run.path, **{"train.steps": 9999})
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 

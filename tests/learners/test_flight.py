@@ -178,7 +178,7 @@ def test_a_flipped_bit_anywhere_is_found_at_the_record_that_has_it(tmp_path):
             read = parse_flight(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
             assert read.damage is not None, (place, bit)
             assert read.entries == entries[:number]
-            assert f"behind update {entries[number - 1].update if number else 0} " in read.damage
+            assert f"after update {entries[number - 1].update if number else 0} " in read.damage
 
 
 def test_a_record_left_out_or_moved_is_found(tmp_path):
@@ -186,9 +186,9 @@ def test_a_record_left_out_or_moved_is_found(tmp_path):
     write(path).close()
     records = records_of(read_flight(path).entries)
     path.write_bytes(MAGIC + b"".join(records[:2] + records[3:]))
-    assert "behind update 1 " in read_flight(path).damage
+    assert "after update 1 " in read_flight(path).damage
     path.write_bytes(MAGIC + b"".join([records[0], records[2], records[1], *records[3:]]))
-    assert "behind update 0 " in read_flight(path).damage
+    assert "after update 0 " in read_flight(path).damage
 
 
 def test_a_damaged_log_is_kept_aside_when_the_run_goes_on(tmp_path):

@@ -245,7 +245,7 @@ def test_a_run_that_went_on_without_its_log_is_retraced_to_where_it_left_it(is_w
     assert resumed.summary["resumed"] == [{"update": 12, "env_steps": 12 * 64, "flight_mark": None}]
     code, record, err = retrace(path)
     assert (code, record["status"], record["updates"], record["is_in_summary"]) == (1, "damaged", 12, False)
-    left = f"{path}/flight.log: the run was resumed behind update 12 without it, and its log ends there"
+    left = f"{path}/flight.log: the run was resumed after update 12 without it, and its log ends there"
     assert err == f"rollmill: {left}; the 12 updates before it are equal"
 
     rollmill.resume(path, **{"train.steps": 24 * 64, "observe.flight_log": True})
@@ -349,7 +349,7 @@ def test_a_run_that_still_goes_on_is_retraced_as_far_as_its_log_goes(tmp_path, r
     code, record, err = retrace(tmp_path / "run")
     assert (code, err, record["status"]) == (0, "", "equal")
     assert record["updates"] >= 6
-    assert any("goes on" in warning for warning in record["warnings"])
+    assert any("still running" in warning for warning in record["warnings"])
     events.close()
     (tmp_path / "run" / "summary.json").write_text(json.dumps(experiment.summary))
     check_equal(retrace(tmp_path / "run"), tmp_path / "run")
@@ -493,7 +493,7 @@ def test_a_damaged_byte_is_reported_when_all_before_it_is_retraced(copy, retrace
     log.write_bytes(data)
     code, record, err = retrace(copy)
     assert (code, record["status"], record["updates"]) == (1, "damaged", 22)
-    assert "the record behind update 22 is damaged" in err
+    assert "the record after update 22 is damaged" in err
     assert "22 updates before it are equal" in err
     assert retrace(copy, "--until", 22)[0] == 0
 
@@ -504,7 +504,7 @@ def test_a_log_cut_short_is_retraced_as_far_as_it_goes(copy, retrace):
     whole = len(MAGIC) + len(chained([e.pack() for e in entries[: place_of(entries, 9)]], 0)[0])
     log.write_bytes(log.read_bytes()[: whole + 20])
     code, record, err = retrace(copy)
-    assert (code, err, record["updates"], record["ends"]) == (0, "", 8, "behind update 8 of 40")
+    assert (code, err, record["updates"], record["ends"]) == (0, "", 8, "after update 8 of 40")
 
 
 def test_a_full_disk_ends_the_log_and_never_the_run(tmp_path, retrace):
@@ -524,7 +524,7 @@ def test_a_full_disk_ends_the_log_and_never_the_run(tmp_path, retrace):
     (tmp_path / "run" / "summary.json").write_text(json.dumps(experiment.summary))
     code, record, _ = retrace(tmp_path / "run")
     assert (code, record["updates"]) == (0, 6)
-    assert f"behind update 6 of {experiment.summary['updates']}: flight.log can't be written" in record["ends"]
+    assert f"after update 6 of {experiment.summary['updates']}: flight.log can't be written" in record["ends"]
 
 
 def test_a_run_without_a_log_is_refused(tmp_path, retrace):

@@ -37,7 +37,7 @@ class Actor:
         self._idle_since = perf_counter()
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Stand where the actor of this group stood."""
+        """Continue from the resume point of this group's actor."""
         if (point := points.get(self._episodes.number)) is not None:
             self._obs, self._reset = self._episodes.resume(point)
             self._state = point.state

@@ -50,7 +50,7 @@ class UnrollAssembler:
     def finish(
         self, obs: Nested, reset: Array, state: Nested, status: GroupStatus, seconds: tuple[float, float, float]
     ) -> None:
-        """What follows the last row, where the group stands, and where the time went (stepping, deciding, waiting)."""
+        """What follows the last row, the group's status, and where the time went (stepping, deciding, waiting)."""
         out, t = self._out, self._t
         nested.assign(out["obs"], t, obs)
         out["reset"][t] = reset

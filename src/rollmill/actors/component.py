@@ -10,7 +10,7 @@ from rollmill.types import ResumePoint
 
 
 class Notice(NamedTuple):
-    """Something that people should hear of, though the run goes on."""
+    """Something that users should see, though the run continues."""
 
     component: str
     text: str
@@ -23,10 +23,10 @@ class Component(Protocol):
     """A node of the graph, living in some process; it only ever sees its ports."""
 
     name: str
-    notices: deque[Notice]  # emptied by whoever runs the component
+    notices: deque[Notice]  # emptied by the runtime
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Go on from where the actors named here stood; called once, before the first work()."""
+        """Continue from these resume points; called once, before the first work()."""
 
     def work(self) -> bool:
         """Do one piece of work if the ports allow it now; False when there is nothing to do. Never waits."""

@@ -67,7 +67,7 @@ class Episodes:
 
     @property
     def status(self) -> GroupStatus:
-        """Where the group stands behind the unroll that the last step ended."""
+        """Status of the group after the unroll that the last step ended."""
         assert self._status is not None, "no unroll has ended yet"
         return self._status
 
@@ -83,7 +83,7 @@ class Episodes:
         return self.group.obs, self._everyone
 
     def resume(self, point: ResumePoint) -> tuple[Nested, Array]:
-        """Stand where another group of this number stood; an episode that can't be restored is replaced by the next."""
+        """Continue from a resume point; an episode that can't be restored is replaced by the next."""
         self._failures[:] = point.failures
         self._spoilt[:] = quarantined = point.failures >= QUARANTINE_AFTER
         self._episode[:] = point.episode - 1
@@ -176,11 +176,11 @@ class Episodes:
         return ~self._spoilt if self._spoilt.any() else self._everyone
 
     def _note_troubles(self) -> None:
-        """Hear what went wrong; who can't go on sits out the rest of the unroll."""
+        """Collect failures; environments that can't continue sit out the rest of the unroll."""
         while self.group.troubles:
             trouble = self.group.troubles.popleft()
             self._troubles[trouble.index] += 1
-            if trouble.is_mended:
+            if trouble.is_rebuilt:
                 self._say(f"{trouble.message}; rebuilt and played again up to there", trouble.traceback)
             else:
                 self._spoilt[trouble.index] = self.group.broken[trouble.index]

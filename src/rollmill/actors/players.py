@@ -1,7 +1,7 @@
 """Players that decide for themselves: a trained policy, chance, or always the same.
 
 What is random in an episode comes from the episode's own seed, so that it doesn't matter which row of which process
-plays it. Whoever plays tells the seed (`begin`); where nobody does, a player counts its episodes itself.
+plays it. The caller passes the seed (`begin`); where it doesn't, a player counts its episodes itself.
 """
 
 from __future__ import annotations

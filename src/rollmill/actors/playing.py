@@ -20,7 +20,7 @@ from rollmill.types import Array
 
 
 class Episode(NamedTuple):
-    """An episode to play: what it is called, and what it depends on beside the actions."""
+    """An episode to play: what it is called, and what it depends on besides the actions."""
 
     number: int
     seed: int

@@ -1,4 +1,4 @@
-"""Bringing a group back to where another one stood: by snapshots, else by playing the running episodes again."""
+"""Bringing a group to the state of another one: by snapshots, else by playing the running episodes again."""
 
 from __future__ import annotations
 

@@ -39,20 +39,20 @@ _STEP = tuple(field for field in Outcome._fields if field not in ("final_obs", "
 
 
 class Environment:
-    """Steps one group as it is told. Ports: `decisions` in, `scenes` out."""
+    """Steps one group with the actions it receives. Ports: `decisions` in, `scenes` out."""
 
     def __init__(self, name: str, episodes: Episodes, ports: Ports) -> None:
         self.name = name
         self._episodes = episodes
         self._decisions, self._scenes = ports["decisions"], ports["scenes"]
         self._room: Lease | None = None
-        self._first: tuple[Nested, Array] | None = None  # the scene to go on from, after a resume
+        self._first: tuple[Nested, Array] | None = None  # the first scene after a resume
         self._has_begun = False
         self.notices = episodes.notices
         episodes.owner = name
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Stand where the environments of this group stood."""
+        """Continue from the resume point of this group."""
         if (point := points.get(self._episodes.number)) is not None:
             self._first = self._episodes.resume(point)
 

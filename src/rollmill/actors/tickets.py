@@ -10,7 +10,7 @@ from rollmill.types import Ticket
 class Turn:
     """Whose turn it is: the next ticket of one actor, once the weights that it names are loaded.
 
-    A ticket waits in line while training goes on, so that its version may be gone when its turn comes. The learner
+    A ticket waits in line while training continues, so that its version may be gone when its turn comes. The learner
     knows that by the same arithmetic and sends another one for the same unroll; those in between are out of order then
     and come again, too.
     """

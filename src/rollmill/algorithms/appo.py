@@ -79,13 +79,13 @@ class APPOConfig(PPOConfig):
     c_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs the errors after it")
 
     def flow(self, groups: int) -> Flow:
-        """Nobody waits: every actor owes up to `in_flight` unrolls, and `unrolls` of any make an update."""
+        """No actor waits: each has up to `in_flight` unrolls under way, and any `unrolls` of them make an update."""
         if groups * self.in_flight > MOST_IN_FLIGHT:
             raise Refused(
                 f"algorithm.in_flight={self.in_flight} with env.groups={groups} is more than {MOST_IN_FLIGHT} unrolls "
                 "at once; lower it: 2 or 3 keep actors busy"
             )
-        lag = groups * self.in_flight / self.unrolls - 1  # of all of them, when nobody is slower than the others
+        lag = groups * self.in_flight / self.unrolls - 1  # of all of them, when all actors are equally fast
         if min(lag, lag if self.target_lag is None else self.target_lag) > self.max_lag:
             raise Refused(
                 f"algorithm.max_lag={self.max_lag} would leave out every unroll: with env.groups={groups} × in_flight="

@@ -31,7 +31,7 @@ class Optimizer(Protocol):
 
 
 class UpdateContext(NamedTuple):
-    """What an update may depend on beside its batch."""
+    """What an update may depend on besides its batch."""
 
     rng: np.random.Generator  # from (root seed, update): minibatch order and nothing else
     progress: float  # part of training that is over, 0 to 1

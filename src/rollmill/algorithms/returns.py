@@ -1,6 +1,6 @@
 """Returns and advantages as pure functions of time-major arrays [T, B].
 
-`terminated` ends the future; `truncated` only ends the episode: there the value of the true successor stands in
+`terminated` ends the future; `truncated` only ends the episode: there the value of the true successor is in
 `next_value`, like everywhere else. The two are never merged.
 """
 
@@ -93,7 +93,7 @@ def running_returns(reward: Array, reset: Array, before: Array, gamma: float) ->
 def reward_to_go(reward: Array, gamma: float, reset_on_reward: bool = False) -> Array:
     """Discounted sum of the rewards from each step to the end of one episode [T].
 
-    R[t] = reward[t] + gamma * R[t+1];  with `reset_on_reward` the sum starts anew at every non-zero reward, which is
+    R[t] = reward[t] + gamma * R[t+1];  with `reset_on_reward` the sum restarts at every non-zero reward, which is
     where a point of Pong ends.
     """
     result = np.empty(len(reward), np.float64)
@@ -108,7 +108,7 @@ def successor_values(value: Array, last_value: Array, truncated: Array, final_va
     """The value of the true successor of every step, [T, B].
 
     Inside an unroll it is the value of the next row; after the last row `last_value` [B]; and where an episode was
-    cut, `final_value` (one number per True in `truncated`, in row-major order). Terminated steps keep whatever stands
+    cut, `final_value` (one number per True in `truncated`, in row-major order). Terminated steps keep whatever is
     there: `gae` multiplies them by zero.
     """
     following = np.concatenate([value[1:], last_value[None]])

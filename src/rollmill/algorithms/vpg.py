@@ -49,14 +49,14 @@ class VPGConfig(AlgorithmConfig):
     optimizer_epsilon: float = Field(default=1e-8, gt=0, description="added to the optimiser's denominator")
     gamma: float = Field(default=0.99, ge=0, le=1, description="discount per agent decision")
     reset_on_reward: bool = Field(
-        default=False, description="start the running return anew at each reward (a point of Pong)"
+        default=False, description="restart the running return at each reward (a point of Pong)"
     )
     normalise: bool = Field(default=True, description="divide R - b by its deviation over the update")
     entropy_coefficient: float = Field(default=0.0, ge=0, description="weight of the entropy bonus")
     max_grad_norm: float | None = Field(default=None, gt=0, description="gradient norm is clipped to this; null: not")
 
     def tiny(self, columns: int) -> tuple[Self, int]:
-        """Episodes that are cut early; the steps of one update at least, for nobody knows how long episodes are."""
+        """Episodes that are cut early; the steps of one update at least, because the length of episodes is unknown."""
         steps = min(self.episode_steps, 50)
         return self.model_copy(update={"episode_steps": steps}), columns
 

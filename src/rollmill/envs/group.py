@@ -55,13 +55,13 @@ class StepResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Trouble:
-    """One failure of an environment's own code; `is_mended`: the row went on as if nothing had happened."""
+    """One failure of an environment's own code; `is_rebuilt`: the row went on as if nothing had happened."""
 
     index: int  # row of the group
     call: str  # "step" or "reset"
     message: str  # one line: environment, row, call and what was raised
     traceback: str  # "" where nothing was raised: the call gave nonsense
-    is_mended: bool
+    is_rebuilt: bool
 
 
 class EnvGroup(Protocol):

@@ -201,7 +201,7 @@ class GymGroup:
             self.broken[k] = True
             self._running[k] = False
         self._last_trouble[k] = message
-        self.troubles.append(Trouble(k, call, message, traceback, is_mended=not self.broken[k]))
+        self.troubles.append(Trouble(k, call, message, traceback, is_rebuilt=not self.broken[k]))
 
     def _store(self, k: int, step: int, observation: Any) -> None:
         """Copy an observation into row k, all of it or nothing."""
@@ -217,7 +217,7 @@ class GymGroup:
     def _refuse(self, k: int, step: int, fault: str | None) -> None:
         if fault:
             when = f"step {step}" if step else "reset"
-            remedy = "mend the environment or its observation_space"
+            remedy = "fix the environment or its observation_space"
             raise Refused(f"{self._instances[k].name}, {when}: {fault}; {remedy}")
 
 

@@ -146,7 +146,7 @@ class MisshapenResult(EnvironmentFailed):
 
 
 class OutOfMemory(EnvironmentFailed):
-    """An environment got no memory: that is the process's trouble, and rebuilding the environment doesn't mend it."""
+    """An environment got no memory: that is the process's trouble, and rebuilding the environment doesn't help."""
 
 
 def failed(message: str, error: BaseException) -> EnvironmentFailed:

@@ -127,7 +127,7 @@ def _from_registry(config: EnvConfig, pictures: bool) -> Constructor:
 
 def _construction_failed(config: EnvConfig, error: Exception) -> Refused:
     reason = f"{type(error).__name__}: {_one_line(error)}"
-    return Refused(f"env.id={config.id}: can't be made with env.args={config.args}: {reason}; mend env.args")
+    return Refused(f"env.id={config.id}: can't be made with env.args={config.args}: {reason}; fix env.args")
 
 
 def _one_line(error: Exception) -> str:

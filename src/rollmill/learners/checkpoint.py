@@ -147,7 +147,7 @@ class Checkpoints:
         """Put a checkpoint on the disk, point the links at it and remove those that need not be kept.
 
         OSError means that nothing can be said for the new one and all others are as they were; a folder that is gone
-        is made anew.
+        is made again.
         """
         self._make_folder()
         self._sweep()
@@ -300,7 +300,7 @@ class Checkpoints:
                 self._manifests[update] = manifest
 
     def _line(self) -> list[int]:
-        """The updates of the checkpoints that led to where the run stands, newest first.
+        """The updates of the checkpoints that led to the present state of the run, newest first.
 
         Higher ones are of a line that was given up, e.g. because it was damaged: they are left alone until passed.
         """

@@ -100,7 +100,7 @@ def write_files(folder: Path, content: Content, metric: Metric | None) -> Manife
         if not _STEM.fullmatch(stem):
             raise ValueError(f"'{stem}' can't be the name of a checkpoint's file")
         files[stem + ARRAYS] = _write(folder / (stem + ARRAYS), _array_bytes(arrays))
-    # The counters stand here too, so that a manifest can't be paired with the files of another checkpoint.
+    # The counters are here too, so that a manifest can't be paired with the files of another checkpoint.
     state = {"update": content.update, "env_steps": content.env_steps, "state": _encoded(content.state)}
     files[STATE] = _write(folder / STATE, json.dumps(state, allow_nan=False).encode())
     manifest = Manifest(
@@ -290,7 +290,7 @@ def _arrays(folder: Path, name: str, data: bytes) -> dict[str, NDArray[Any]]:
 
     try:
         arrays: dict[str, NDArray[Any]] = load(data)
-    except Exception as error:  # the checksum is right, so whoever wrote this did it on purpose
+    except Exception as error:  # the checksum is right, so it was written on purpose
         raise Damaged(folder, f"{name} can't be understood: {_words(error)}") from error
     return arrays
 
@@ -311,7 +311,7 @@ def _state(folder: Path, data: bytes, manifest: Manifest) -> dict[str, Any]:
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(record := dict(pairs)) < len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key is there twice")
     return record
 
 

@@ -1,6 +1,6 @@
-"""The checkpoint that was evaluated best: kept beside the others, whatever becomes of the one that it was made of.
+"""The checkpoint that was evaluated best: kept next to the others, whatever becomes of the one that it was made of.
 
-A checkpoint is held (a copy of links, so it costs no room) while it is evaluated, since training goes on and removes
+A checkpoint is held (a copy of links, so it costs no room) while it is evaluated, since training continues and removes
 old ones meanwhile. The best so far becomes `evaluated-<update>`, to which the link `evaluated` leads.
 """
 
@@ -26,13 +26,13 @@ def best_in(folder: Path) -> Path | None:
 
 
 class EvaluatedCheckpoints:
-    """What periodic evaluation keeps in `<run>/checkpoints`; names that nobody else there looks at."""
+    """What periodic evaluation keeps in `<run>/checkpoints`; names that nothing else there uses."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def hold(self, checkpoint: Path) -> Path:
-        """A copy that nobody removes; OSError if the checkpoint is gone or there is no room."""
+        """A copy that is not removed; OSError if the checkpoint is gone or there is no room."""
         held = self.folder / f"{_HELD}{checkpoint.name}"
         self.let_go(held)
         held.mkdir()
@@ -54,7 +54,7 @@ class EvaluatedCheckpoints:
         shutil.rmtree(held, ignore_errors=True)
 
     def keep(self, held: Path, update: int) -> Path:
-        """Make what was held the best so far; the link is never without a whole checkpoint behind it."""
+        """Make what was held the best so far; the link is never without a whole checkpoint as its target."""
         kept = self.folder / f"{EVALUATED}-{update:09d}"
         if kept.exists():  # the same update, evaluated again after a resume
             self.let_go(held)
@@ -72,7 +72,7 @@ class EvaluatedCheckpoints:
         return kept
 
     def sweep(self, update: int) -> None:
-        """Remove what an earlier process of this run has held, and a best one from after the update it now stands at.
+        """Remove what an earlier process of this run has held, and a best one from after the update it is at now.
 
         Only one process at a time writes a run.
         """

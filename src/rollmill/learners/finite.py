@@ -1,4 +1,4 @@
-"""The detector of numbers that are none: a NaN or infinity that an environment gave, with the place it came from."""
+"""The detector of NaN and infinite values from environments, with the place they came from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def refuse_nonfinite(parts: list[dict[str, Any]], owners: list[list[Owner]], upd
             ticket, environment, _ = whose[column]
             raise Detected(
                 f"update {update}: {what} of environment {environment} in group {ticket.actor} is not finite "
-                f"at step {step} of unroll {ticket.sequence}; mend the environment"
+                f"at step {step} of unroll {ticket.sequence}; fix the environment"
             )
 
 

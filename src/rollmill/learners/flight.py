@@ -82,7 +82,7 @@ def _crc(array: Array, value: int) -> int:
 
 
 class NoFlight:
-    """Nobody listens."""
+    """No log is kept."""
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
         """Nothing."""
@@ -140,7 +140,7 @@ class FlightWriter:
         self._append(HashEntry(update, parameters_sha256(dict(weights))).pack())
 
     def begin(self, update: int, **facts: Any) -> None:
-        """Write down that this process goes on behind an update, with settings that may be others than before."""
+        """Record that this process continues after an update, with settings that may differ from those before."""
         self.note("begun", update, **facts)
         self.mark = None if self._file is None else self._crc
 
@@ -157,7 +157,7 @@ class FlightWriter:
             self._file = None
 
     def _open(self, path: Path) -> None:
-        """Go on behind the last whole record; half a record of a process that was killed is cut off."""
+        """Continue after the last whole record; half a record of a process that was killed is cut off."""
         read = read_flight(path) if path.is_file() else None
         if read is not None and read.damage is not None:
             aside = _unused(path.with_name(f"{path.name}.damaged"))
@@ -194,6 +194,6 @@ class FlightWriter:
 
 
 def _unused(path: Path) -> Path:
-    """The path, or with the first number behind it under which there is nothing yet."""
+    """The path, or with the first number after it under which there is nothing yet."""
     numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
     return next(name for name in chain([path], numbered) if not name.exists())

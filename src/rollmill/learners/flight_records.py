@@ -36,7 +36,7 @@ class Consumed(NamedTuple):
     """One unroll that an update consumed."""
 
     ticket: Ticket
-    incarnation: int  # of its actor: how often that was set up anew before
+    incarnation: int  # of its actor: how often that was rebuilt before
     checksums: tuple[int, ...]  # in the order of CHECKSUMS
 
     def pack(self) -> bytes:
@@ -71,7 +71,7 @@ class AttemptEntry:
 
 @dataclass(frozen=True)
 class HashEntry:
-    """The hash of all parameters behind an update."""
+    """The hash of all parameters after an update."""
 
     update: int
     sha256: str
@@ -83,10 +83,10 @@ class HashEntry:
 
 @dataclass(frozen=True)
 class Note:
-    """Something rare: `begun` (also anew, from a checkpoint), `lost`, `replaced`, `limit`, `stopped`."""
+    """Something rare: `begun` (also again, from a checkpoint), `lost`, `replaced`, `limit`, `stopped`."""
 
     kind: str
-    update: int  # behind which it happened
+    update: int  # after which it happened
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def pack(self) -> bytes:
@@ -98,7 +98,7 @@ Entry = UpdateEntry | AttemptEntry | HashEntry | Note
 
 
 def chained(payloads: Sequence[bytes], crc: int) -> tuple[bytes, int]:
-    """The records of the payloads behind one with the checksum `crc`, and the checksum of the last."""
+    """The records of the payloads after one with the checksum `crc`, and the checksum of the last."""
     records = []
     for payload in payloads:
         crc = zlib.crc32(payload, crc)
@@ -159,7 +159,7 @@ def parse_flight(data: bytes) -> FlightLog:
                 raise ValueError("its length or checksum is another one")
             entries.append(entry := _entry(payload))
         except (ValueError, KeyError, struct.error):
-            damage = f"the record behind update {entries[-1].update if entries else 0} is damaged (byte {position})"
+            damage = f"the record after update {entries[-1].update if entries else 0} is damaged (byte {position})"
             break
         crc, position = expected, begin + length
         if isinstance(entry, Note) and entry.kind == "begun":

@@ -34,7 +34,7 @@ class Trail:
         return other
 
     def extend(self, actions: Array) -> None:
-        """The episode goes on."""
+        """The episode continues."""
         self._length += len(actions)
         if self._is_lost or self._length > LONGEST_REPLAY:
             self._is_lost = True
@@ -66,7 +66,7 @@ class Journal:
         self._points[actor] = _behind(unroll)
 
     def resume_points(self, ahead: Mapping[int, Sequence[Mapping[str, Nested]]]) -> dict[int, ResumePoint]:
-        """Where each actor stands, behind the unrolls `ahead` that have come and are not consumed yet."""
+        """The resume point of each actor after the unrolls `ahead`, which have come and are not committed yet."""
         found = {}
         for actor in sorted(self._points.keys() | ahead.keys()):
             unrolls = ahead.get(actor, [])
@@ -142,7 +142,7 @@ def _numbered(named: Mapping[str, Array], prefix: str, spec: Nested) -> Nested:
 
 
 def _behind(unroll: Mapping[str, Nested]) -> ResumePoint:
-    """Where the actor stands behind an unroll; the actions are kept elsewhere."""
+    """The resume point after an unroll; the actions are kept elsewhere."""
     length = int(unroll["length"])
     reset = unroll["reset"][length].copy()
     return ResumePoint(
@@ -159,7 +159,7 @@ def _behind(unroll: Mapping[str, Nested]) -> ResumePoint:
 
 
 def _follow(trails: dict[int, Trail], unroll: Mapping[str, Nested]) -> None:
-    """Lengthen the trails of the environments by an unroll, or begin them anew."""
+    """Lengthen the trails of the environments by an unroll, or restart them."""
     for k, (is_new, actions) in enumerate(_last_actions(unroll)):
         # where the first row begins an episode, the one before it was given up
         if is_new or unroll["reset"][0][k] or k not in trails:
@@ -173,6 +173,6 @@ def _last_actions(unroll: Mapping[str, Nested]) -> list[tuple[bool, Array]]:
     length = int(unroll["length"])
     actions, begins = unroll["action"][:length], unroll["reset"][1 : length + 1]
     is_new = begins.any(0) | unroll["broken"]
-    # behind the last row after which an episode began; behind all of them where none did
+    # after the last row with which an episode began; after all of them where none did
     first = np.where(is_new, length - begins[::-1].argmax(0), 0) if length else np.zeros(len(is_new), np.int64)
     return [(bool(new), actions[start:, k]) for k, (new, start) in enumerate(zip(is_new, first, strict=True))]

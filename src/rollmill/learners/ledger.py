@@ -18,7 +18,7 @@ class LagController:
 
     An unroll waits for those that are ahead of it: with N in flight and U consumed per update, its lag is about
     N / U - 1, which gives the first allowance. After a change it waits until all that was in flight before is consumed,
-    and then takes the mean over enough updates to tell a trend from chance.
+    and then takes the mean over enough updates to separate a trend from chance.
     """
 
     def __init__(self, flow: Flow, actors: int) -> None:
@@ -64,13 +64,13 @@ class LagController:
         return {"allowed": self.allowed}
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Take back what `state` gave; whoever goes on has nothing in flight yet, so it settles anew."""
+        """Restore what `state` returned; nothing is in flight yet, so it settles again."""
         self.allowed = min(max(int(state["allowed"]), self._unrolls), self._most)
         self._settling, self._sum, self._count = self._turn(self.allowed), 0.0, 0
 
 
 class Ledger(Protocol):
-    """Decides about tickets; the learner tells it all that happens to them."""
+    """Decides about tickets; the sequencer reports everything that happens to them."""
 
     def give(self, version: int) -> None:
         """Weights of `version` are published: hand out tickets that name them."""
@@ -116,7 +116,7 @@ class FlightLedger:
     """Gives tickets while fewer unrolls than allowed are in flight, to who has the fewest of them.
 
     In flight is an unroll from its ticket until it is consumed. One per actor, all consumed by one update, is
-    synchronous training; with more of them nobody waits, and lag is what that costs.
+    synchronous training; with more of them no actor waits, and lag is the cost.
     """
 
     def __init__(self, ports: Sequence[Sender], flow: Flow, versions_kept: int) -> None:

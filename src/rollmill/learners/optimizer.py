@@ -66,7 +66,7 @@ class FlatOptimizer:
         return norm
 
     def state(self) -> dict[str, Array]:
-        """What the steps so far have left behind, as named arrays; views where they live on the CPU."""
+        """The optimiser's state as named arrays; views where they are on the CPU."""
         return {name: tensor.cpu().numpy() for name, tensor in self._rule.tensors().items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:

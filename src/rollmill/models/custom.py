@@ -92,7 +92,7 @@ def guarded(setting: str, what: str, call: Callable[[], Any]) -> Any:
         own = [entry for entry in frame if f"{Path(torch.__file__).parent}/" not in entry.filename][-1]
         message = " ".join(str(error).split())
         raise Refused(
-            f"{setting}: {what} raised {type(error).__name__}: {message} ({own.filename}:{own.lineno}); mend the model"
+            f"{setting}: {what} raised {type(error).__name__}: {message} ({own.filename}:{own.lineno}); fix the model"
         ) from error
 
 

@@ -130,7 +130,7 @@ def _resumed(summary: Mapping[str, Any]) -> str:
 
 
 def _failures(summary: Mapping[str, Any]) -> str:
-    """What broke and was mended."""
+    """What failed and was rebuilt."""
     failures = _part(summary, "failures")
     workers = failures.get("workers") or []
     parts = []

@@ -83,7 +83,7 @@ def load_hooks(config: ObserverConfig, key: str) -> Hooks:
         return found(**config.args)
     except (Exception, SystemExit) as error:
         said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise Refused(f"{key}.args={config.args}: {found.__name__} can't be made: {said}; mend them") from error
+        raise Refused(f"{key}.args={config.args}: {found.__name__} can't be made: {said}; fix them") from error
 
 
 def _guest(hooks: Hooks, config: ObserverConfig | None, key: str, taken: Collection[str]) -> Guest:

@@ -33,7 +33,7 @@ class Diverged(RollmillError):
 
 
 class Witness(Protocol):
-    """Who wants to look while it happens: everything still stands as it is when he is called."""
+    """Looks at a retrace while it happens: nothing has been unwound when it is called."""
 
     def begun(self) -> None:
         """Everything is built, and nothing has happened yet."""
@@ -72,7 +72,7 @@ class ScriptedLedger:
             try:
                 for unroll in self._waiting:
                     self._check(update, unroll.ticket)
-            except Diverged as divergence:  # told in its turn: the update before is not over yet
+            except Diverged as divergence:  # raised in its turn: the update before is not over yet
                 self._impossible = divergence
             else:
                 self._next()
@@ -91,10 +91,10 @@ class ScriptedLedger:
         """Nothing."""
 
     def reissue(self, actor: int, version: int) -> None:
-        """Nobody is replaced here."""
+        """No worker is replaced here."""
 
     def missing(self) -> list[int]:
-        """Whom the script still waits for."""
+        """The actors that the script still waits for."""
         return sorted({unroll.ticket.actor for unroll in self._waiting})
 
     def measured(self, lag: float) -> int | None:
@@ -113,7 +113,7 @@ class ScriptedLedger:
         """Nothing, likewise."""
 
     def _check(self, update: int, ticket: Ticket) -> None:
-        """Tickets that no learner can have given: nobody would answer them."""
+        """Refuse tickets that no learner can have given: they would never be answered."""
         if ticket.actor >= len(self._ports):
             raise Diverged(update, "actor", f"there are only {len(self._ports)} actors", ticket)
         if ticket.sequence != self._sequences[ticket.actor]:
@@ -141,7 +141,7 @@ class Checker:
 
     def __init__(self, script: Script, fields: Fields, witness: Witness | None) -> None:
         self._script, self._fields, self._witness = script, fields, witness
-        self.hashes: list[int] = []  # updates behind which the parameters were compared
+        self.hashes: list[int] = []  # updates after which the parameters were compared
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
         """Compare the unrolls of an update before it learns from them."""
@@ -172,7 +172,7 @@ class Checker:
 
 def _compare(update: int, ticket: Ticket, found: tuple[int, ...], logged: Consumed) -> None:
     if ticket != logged.ticket:
-        why = f"unroll {logged.ticket.sequence} of actor {logged.ticket.actor} stands in its place in the log"
+        why = f"unroll {logged.ticket.sequence} of actor {logged.ticket.actor} is in its place in the log"
         raise Diverged(update, "order", why, ticket)
     for name, now, then in zip(CHECKSUMS, found, logged.checksums, strict=True):
         if now != then:

@@ -100,10 +100,10 @@ class Retrace:
         except Stalled as stalled:
             raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from None
         if self.made < self.until:
-            raise Diverged(self.made + 1, "target_steps", "training is done before it, and in the log it goes on")
+            raise Diverged(self.made + 1, "target_steps", "training is done before it, and in the log it continues")
 
     def _settle(self, update: int) -> None:
-        """The settings that the process which went on from here had."""
+        """The settings of the process that continued from here."""
         if (facts := self.script.begun.get(update)) is not None:
             self.runtime.learner.retarget(facts["target_steps"])
             self.runtime.give_threads("learner", facts["learner_threads"])
@@ -117,7 +117,7 @@ class Retrace:
 
 
 def _serial(config: ExperimentConfig) -> ExperimentConfig:
-    """The same run in one process; whoever decides does so on the device that decided then."""
+    """The same run in one process; decisions are made on the device that made them then."""
     runtime = config.runtime
     devices, threads = runtime.devices, runtime.threads
     if runtime.roles != "fused":

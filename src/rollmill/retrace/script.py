@@ -27,7 +27,7 @@ class Script:
     """What a flight log says about the way to its end."""
 
     updates: tuple[UpdateEntry, ...]  # 1, 2, 3, …
-    attempt: AttemptEntry | None  # the update behind them, if it ended the run
+    attempt: AttemptEntry | None  # the update after them, if it ended the run
     hashes: Mapping[int, str]  # by update
     begun: Mapping[int, Mapping[str, Any]]  # settings from that update on
     lost: Mapping[tuple[int, int], list[int]]  # environments whose episodes were given up before (actor, sequence)
@@ -65,7 +65,7 @@ def read_script(run: Path) -> Script:
     damage = None if log.damage is None else f"{path}: {log.damage}"
     left = _left_behind(log, read_record(run / "summary.json"))
     if left is not None:  # what the log has from there on was undone, though it does not know
-        damage = f"{path}: the run was resumed behind update {left} without it, and its log ends there"
+        damage = f"{path}: the run was resumed after update {left} without it, and its log ends there"
         lineage = [entry for entry in lineage if entry.update <= left]
     updates = [entry for entry in lineage if isinstance(entry, UpdateEntry)]
     for number, entry in enumerate(updates, 1):
@@ -99,7 +99,7 @@ def read_record(file: Path) -> dict[str, Any]:
 
 
 def _left_behind(log: FlightLog, summary: Mapping[str, Any]) -> int | None:
-    """The first update from which a process of this run went on that could not, or should not, write in the log."""
+    """The first update from which a process of this run continued that could not, or should not, write in the log."""
     for point in summary.get("resumed") or []:
         if "flight_mark" in point and point["flight_mark"] not in log.marks:
             return int(point["update"])

@@ -157,12 +157,12 @@ def _end_of_log(retrace: Retrace, summary: Mapping[str, Any]) -> str:
     """Why the log ends where it does; empty if that is where the run ended."""
     last, attempt = len(retrace.script.updates), retrace.script.attempt
     if retrace.script.damage is not None:
-        return f"behind update {last}: {retrace.script.damage}"
+        return f"after update {last}: {retrace.script.damage}"
     if attempt is not None and retrace.until < attempt.update:
         return f"in update {attempt.update}, which ended the run; look into it with --break"
     if (updates := summary.get("updates")) is not None and updates > last and summary.get("status") != "running":
         lost = summary.get("flight_log") or {}
-        return f"behind update {last} of {updates}{': ' + lost['lost'] if 'lost' in lost else ''}"
+        return f"after update {last} of {updates}{': ' + lost['lost'] if 'lost' in lost else ''}"
     return ""
 
 
@@ -173,7 +173,7 @@ def _warnings(run: Path, summary: Mapping[str, Any]) -> list[str]:
     if changed:
         found.append(f"made with {', '.join(changed)}: bits may differ for that alone")
     if _is_running(run, summary):
-        found.append("the run goes on: it is retraced as far as its log goes now")
+        found.append("the run is still running: it is retraced as far as its log goes now")
     return found
 
 

@@ -168,7 +168,7 @@ def _train(
             return Training(folder, settings, words, cores, display).run()
         except OSError as error:
             where = error.filename or folder.path
-            raise RollmillError(f"{where}: {error.strerror}; mend that, then go on with --resume") from None
+            raise RollmillError(f"{where}: {error.strerror}; fix that, then continue with --resume") from None
 
 
 def _anew(folder: SeedsFolder, seed: int) -> list[str]:

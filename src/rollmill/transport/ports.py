@@ -36,16 +36,16 @@ class Lease(NamedTuple):
 
 @dataclass
 class PortCounters:
-    """What a port end did: the numbers behind the depth, wait and drop metrics."""
+    """What a port end did: the numbers for the depth, wait and drop metrics."""
 
     passed: int = 0  # messages committed, taken or written
     refused: int = 0  # times reserve() found no room: back-pressure
     waited: int = 0  # times take() or read() found nothing
-    dropped: int = 0  # messages given up because nobody had room for them
+    dropped: int = 0  # messages given up because there was no room for them
     depth_peak: int = 0  # most messages waiting at once, seen by the consumer
 
     def drain(self) -> PortCounters:
-        """The counts since the last call; they start anew."""
+        """The counts since the last call; they restart at zero."""
         counted = replace(self)
         self.passed = self.refused = self.waited = self.dropped = self.depth_peak = 0
         return counted

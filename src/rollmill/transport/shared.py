@@ -122,7 +122,7 @@ class SharedSender:
                 self._free.append(slot)
 
     def start_over(self) -> None:
-        """Every slot is free again: whoever read them is dead."""
+        """Every slot is free again: their readers are dead."""
         self._returned.drain()
         self._returned.arrived.clear()
         self._free = deque(self._range)
@@ -213,7 +213,7 @@ class CellPlan:
         return [self.memory]
 
     def attach(self) -> SharedCell:
-        """The cell in this process; the writer is whoever calls write()."""
+        """The cell in this process; the writer is the caller of write()."""
         return SharedCell(self)
 
 
