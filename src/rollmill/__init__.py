@@ -2,7 +2,7 @@
 
 rollmill.train("configs/ppo/cartpole.yaml", seed=3) -> Run
 rollmill.resume(run) -> Run
-rollmill.evaluate(run, episodes=20) -> how good its policy is, beside baselines
+rollmill.evaluate(run, episodes=20) -> how good its policy is, versus baselines
 rollmill.load(run) -> policy: policy(obs) -> action, policy.reset()
 rollmill.make_env("oscillator/bvp") -> gymnasium.Env, for other people's tools
 rollmill.Experiment(rollmill.load_config(…)).run() -> events

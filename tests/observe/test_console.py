@@ -89,7 +89,7 @@ def test_a_resumed_run_says_where_it_goes_on(tmp_path: Path, run_events) -> None
     begin, *events = run_events()
     progress = Progress(env_steps=210_944, target_steps=400_000, updates=103)
     lines = show_lines([replace(begin, progress=progress), *events], tmp_path)
-    assert lines[:3] == ["ppo on Counting-v0", "  goes on after update 103, 210,944 steps", "  1 learner [cpu]"]
+    assert lines[:3] == ["ppo on Counting-v0", "  continues after update 103, 210,944 steps", "  1 learner [cpu]"]
 
 
 def test_frames_are_told_apart_where_a_step_is_several(tmp_path: Path, run_events) -> None:

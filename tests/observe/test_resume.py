@@ -83,7 +83,7 @@ def test_logs_stay_whole_and_tell_of_the_resume_on_a_line_of_its_own(tmp_path: P
     trim(tmp_path, 200)
     feed(tmp_path, [replace(events[0], progress=events[4].progress)])
     assert log.read_text().startswith(before + "\n")
-    assert "ppo on Counting-v0\n    goes on after update 2, 200 steps\n" in log.read_text().removeprefix(before)
+    assert "ppo on Counting-v0\n    continues after update 2, 200 steps\n" in log.read_text().removeprefix(before)
 
 
 def test_every_cut_of_a_table_leaves_its_whole_lines(tmp_path: Path, run_events) -> None:

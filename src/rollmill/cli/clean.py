@@ -1,4 +1,4 @@
-"""`rollmill clean`: what dead runs left behind, which should be nothing."""
+"""`rollmill clean`: what dead runs left over, which should be nothing."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of the episodes: equal seeds, equal episodes.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of a table.")] = False,
 ) -> None:
-    """Play episodes of a trained policy, beside baselines, with statistics, dumps and videos."""
+    """Play episodes of a trained policy and of baselines, with statistics, dumps and videos."""
     from rollmill.evaluation.evaluate import evaluate_request
     from rollmill.evaluation.request import Request
     from rollmill.observe.stretch import StretchDisplay

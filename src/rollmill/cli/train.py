@@ -50,7 +50,7 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train an agent from a config file, or go on with a run."""
+    """Train an agent from a config file, or continue with a run."""
     if resume and fragments:
         raise Refused(f"--with {fragments[0]}: --resume goes on with the run's own config; give overrides instead")
     changes = laid_over(fragments, overrides)

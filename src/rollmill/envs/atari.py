@@ -97,7 +97,7 @@ class AtariGame:
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Hold an action (an index into `actions`) for `frame_skip` frames: (reward, terminated, truncated).
 
-        After the game is over the emulator stands still, so the picture is then that of the true last frame.
+        After the game is over the emulator is idle, so the picture is then that of the true last frame.
         """
         reward = self._play(self.actions[action])
         self.stack[:-1] = self.stack[1:]
@@ -134,7 +134,7 @@ class AtariGame:
         )
 
     def restore(self, snapshot: AtariSnapshot) -> None:
-        """Go on from a snapshot of the same game and config."""
+        """Continue from a snapshot of the same game and config."""
         self._ale.restoreSystemState(self._state_from_bytes(snapshot.emulator))
         self.stack[...] = snapshot.stack
         self._generator.bit_generator.state = snapshot.generator
@@ -210,7 +210,7 @@ class AtariGroup:
         return to_bytes(self._rom, self.games[k].snapshot()) if self.snapshot_size else b""
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot of the same game."""
+        """Continue from a snapshot of the same game."""
         self.games[k].restore(from_bytes(self._rom, data, self.obs[k].shape))
 
     def render(self, k: int) -> Array:

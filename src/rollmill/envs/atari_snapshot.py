@@ -15,7 +15,7 @@ _NUMBERS = 512  # bytes: generator and counters as JSON are about 260
 
 
 class AtariSnapshot(NamedTuple):
-    """Everything a game needs to go on exactly from here, in another process too; plain data."""
+    """Everything a game needs to continue exactly from here, in another process too; plain data."""
 
     emulator: bytes
     stack: Array  # uint8 [N, size, size]

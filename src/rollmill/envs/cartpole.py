@@ -134,7 +134,7 @@ class CartPoleGroup:
         return pack(_KIND, _SNAPSHOT.pack(*self._state[:, k].tolist(), int(self._steps[k]), bool(self._ended[k])))
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         (numbers,) = unpack(_KIND, data, 1)
         if len(numbers) != _SNAPSHOT.size:
             raise ValueError(f"a snapshot of {_KIND} with {len(numbers)} bytes where there are {_SNAPSHOT.size}")

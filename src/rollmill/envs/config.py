@@ -13,7 +13,7 @@ ATARI_STACK = 4  # frames; what Atari agents have looked at since Mnih et al. (2
 
 
 AtariPreset = Literal["classic", "machado", "dopamine", "apex"]
-# What publications agree on under these names; a key that is given beside a preset wins over it.
+# What publications agree on under these names; a key that is given with a preset wins over it.
 ATARI_PRESETS: dict[AtariPreset, dict[str, Any]] = {
     "classic": {"noop_max": 30, "sticky": 0.0, "full_actions": False, "one_life": False, "max_frames": 108_000},
     "machado": {"noop_max": 0, "sticky": 0.25, "full_actions": True, "one_life": False, "max_frames": 18_000},

@@ -8,7 +8,7 @@ while True:
 
 A row whose environment fails for good is `broken`: its step counts for nothing, and it needs a reset.
 
-An episode goes on elsewhere from a snapshot, or by resetting with its seed and playing its actions again:
+An episode continues elsewhere from a snapshot, or by resetting with its seed and playing its actions again:
 
     fresh.reset(mask_of_k, seeds)
     fresh.restore(k, data)                               # data = group.snapshot(k), earlier or in another process
@@ -55,7 +55,7 @@ class StepResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Trouble:
-    """One failure of an environment's own code; `is_rebuilt`: the row went on as if nothing had happened."""
+    """One failure of an environment's own code; `is_rebuilt`: the row continued as if nothing had happened."""
 
     index: int  # row of the group
     call: str  # "step" or "reset"
@@ -103,7 +103,7 @@ class EnvGroup(Protocol):
         ...
 
     def restore(self, k: int, data: bytes) -> None:
-        """Let row k go on from a snapshot and show what it showed; ValueError if the data is no such snapshot.
+        """Let row k continue from a snapshot and show what it showed; ValueError if the data is no such snapshot.
 
         The row has just been reset with the seed of the snapshot's episode, possibly in another process. After an
         error it must be reset again.
@@ -118,7 +118,7 @@ class EnvGroup(Protocol):
         ...
 
     def info(self, k: int) -> dict[str, Any]:
-        """What the environment says beside the observation about row k's last step or reset; {} if nothing."""
+        """What the environment says next to the observation about row k's last step or reset; {} if nothing."""
         ...
 
     def close(self) -> None:

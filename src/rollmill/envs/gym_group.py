@@ -31,8 +31,8 @@ _MOST_TROUBLES = 1000  # kept for whoever reads them; nobody may
 class GymGroup:
     """K environments made by one constructor and stepped in turn; the contract is `EnvGroup`.
 
-    An environment that fails is made anew, brought to where it stood by its seed and actions, and asked once more; if
-    that fails too its row is broken. With `verify`, all that the environments give is first held against their spaces
+    An environment that fails is made again, brought to where it was by its seed and actions, and asked once more; if
+    that fails too its row is broken. With `verify`, all that the environments give is first compared with their spaces
     (for the check at start-up), and every failure is raised.
     """
 
@@ -93,12 +93,12 @@ class GymGroup:
             state = self._instances[k].snapshot()
         except OutOfMemory:
             raise
-        except EnvironmentFailed:  # nothing is lost: the episode goes on, and can be played again
+        except EnvironmentFailed:  # nothing is lost: the episode continues, and can be played again
             return b""
         return pack(_KIND, state, row_bytes(self.obs, k), self._steps[k].to_bytes(8, "little"))
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         state, shown, steps = unpack(_KIND, data, 3)
         try:
             self._instances[k].restore(state)
@@ -171,7 +171,7 @@ class GymGroup:
         self._running[k] = not (terminated or truncated)
 
     def _advance_again(self, k: int, action: Array) -> None:
-        """Step row k in a rebuilt environment, once that has been brought to where the old one stood."""
+        """Step row k in a rebuilt environment, once that has been brought to where the old one was."""
         shown = row_bytes(self.obs, k)
         observation = self._instances[k].replay()
         if observation is not None:

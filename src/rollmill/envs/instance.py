@@ -22,7 +22,7 @@ _PULSES = {"reset": RESET, "step": STEP}
 
 
 class Instance:
-    """An environment whose calls fail as `EnvironmentFailed` and that can be rebuilt where it stands."""
+    """An environment whose calls fail as `EnvironmentFailed` and that can be rebuilt where it is."""
 
     def __init__(self, name: str, construct: Callable[[], gym.Env[Any, Any]]) -> None:
         self.name = name  # "env.id=X: environment k"

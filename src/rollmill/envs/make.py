@@ -25,7 +25,7 @@ Constructor = Callable[[], gym.Env[Any, Any]]
 
 
 def make_group(config: EnvConfig, size: int | None = None, verify: bool = False, pictures: bool = False) -> EnvGroup:
-    """A group of `size` environments (`env.group_size` unless told).
+    """A group of `size` environments (`env.group_size` by default).
 
     `verify` checks what third-party code gives; with `pictures` the group can be asked to `render`.
     """

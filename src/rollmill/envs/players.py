@@ -1,4 +1,4 @@
-"""Whoever decides: a policy, a script or chance, asked in the same way."""
+"""What decides for a group: a policy, a script or chance, called in the same way."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class StackedGroup:
         return pack(_KIND, inner, row_bytes(self.obs, k)) if inner else b""
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         inner, stack = unpack(_KIND, data, 2)
         self.inner.restore(k, inner)
         write_row(self.obs, k, stack)

@@ -57,7 +57,7 @@ class PreviousGroup:
         self._reward[begun] = 0.0
 
     def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
-        """Step the active rows and show what was done and what it gave, beside what followed."""
+        """Step the active rows and show what was done and what it gave, besides what followed."""
         result = self.inner.step(action, active)
         rows = np.flatnonzero(active & ~self.broken)
         self._reward[rows, 0] = result.reward[rows]
@@ -75,7 +75,7 @@ class PreviousGroup:
         return pack(_KIND, inner, row_bytes(self._added, k)) if inner else b""
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         inner, added = unpack(_KIND, data, 2)
         self.inner.restore(k, inner)
         write_row(self._added, k, added)

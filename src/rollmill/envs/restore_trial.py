@@ -22,7 +22,7 @@ from rollmill.types import Array
 EXACT = "exact"
 EXACT_LATER = "exact from the next episode"
 
-_HISTORY = (3, 2)  # steps of episodes before, so that a fresh environment is held against a used one
+_HISTORY = (3, 2)  # steps of episodes before, so that a fresh environment is compared with a used one
 _STEPS = 24  # from there to where the episodes are restored
 _FUTURE = 8  # steps that must then be equal
 

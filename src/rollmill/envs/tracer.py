@@ -63,7 +63,7 @@ class Tracer(gym.Env[Array, Array]):
         return _SNAPSHOT.pack(*self._trace)
 
     def restore(self, data: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         self._trace = Trace(*_SNAPSHOT.unpack(data))
         self._length, self._truncates = plan(self._trace.seed, self._max_length)
 

@@ -1,4 +1,4 @@
-"""What an environment gave, held against what its spaces promise; a fault is a phrase for an error message."""
+"""What an environment gave, compared with what its spaces promise; a fault is a phrase for an error message."""
 
 from __future__ import annotations
 

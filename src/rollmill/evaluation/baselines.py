@@ -1,4 +1,4 @@
-"""Whom a player is held against: chance, always the same action, and the environment's own scripts."""
+"""What a player is compared with: chance, always the same action, and the environment's own scripts."""
 
 from __future__ import annotations
 

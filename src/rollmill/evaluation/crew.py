@@ -20,7 +20,7 @@ from rollmill.evaluation.bench import Bench, Job, Unit
 from rollmill.evaluation.worker import log_path, program
 from rollmill.runtime.guardian import kill_group
 
-LOOK_SECONDS = 0.1  # between two looks whether to go on
+LOOK_SECONDS = 0.1  # between two looks whether to continue
 CLOSE_SECONDS = 3.0  # that a worker has to close its environments
 ATTEMPTS = 2  # at a unit whose worker dies
 
@@ -28,7 +28,7 @@ Scores = Iterator[tuple[int, Played]]  # which player, how the episode went
 
 
 class Crew(Protocol):
-    """Whoever plays."""
+    """The processes that play."""
 
     def play(self, units: Iterable[Unit], may_begin: Callable[[], bool], may_go_on: Callable[[], bool]) -> Scores:
         """Play the units, yielding episodes as they end.

@@ -1,4 +1,4 @@
-"""Files that appear when they are whole: written under a hidden name beside their own, and renamed at the end."""
+"""Files that appear when they are whole: written under a hidden name next to their own, and renamed at the end."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def evaluate_request(request: Request, display: StretchDisplay) -> Evaluation:
 
 
 class _Session:
-    """One evaluation: the player first, then whom it is held against, then the environment's own examination."""
+    """One evaluation: the player first, then what it is compared with, then the environment's own examination."""
 
     def __init__(
         self, request: Request, prepared: Prepared, display: StretchDisplay, interruption: Interruption

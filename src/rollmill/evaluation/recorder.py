@@ -19,7 +19,7 @@ class Recording:
     folder: Path
     video: int = 0  # how many of the first episodes are filmed
     dump: bool = False  # trajectories of all
-    info: bool = False  # with what the environment says beside the observation
+    info: bool = False  # with what the environment says next to the observation
 
     @property
     def is_wanted(self) -> bool:
@@ -63,7 +63,7 @@ class Recorder:
             self._videos[k].add(group.render(k))
 
     def step(self, k: int, group: EnvGroup, action: Array, result: StepResult) -> None:
-        """Go on with the files of row k."""
+        """Continue with the files of row k."""
         if k in self._trajectories:
             self._trajectories[k].step(group, k, action, result)
         if k in self._videos:

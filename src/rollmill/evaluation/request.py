@@ -37,7 +37,7 @@ from rollmill.runtime.process import usable_cores
 from rollmill.seeding import generator
 from rollmill.settings import ExperimentConfig, load_config
 
-EPISODES = 20  # unless told
+EPISODES = 20  # by default
 UNITS = 4  # that the episodes make at least, so that several processes have something to do
 STEPS_SIZE = 16  # environments of a group where the number of episodes isn't known beforehand
 WORKERS_PER_CORE, LEAST_MOST_WORKERS = 4, 16  # beyond this they only wait for each other, and memory runs out

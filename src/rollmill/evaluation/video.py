@@ -20,7 +20,7 @@ from rollmill.evaluation.drafts import DraftFile
 from rollmill.types import Array
 
 GRID_SIZE = 1920, 1080  # pixels that a grid has at most
-DIMMED = 0.35  # brightness of an episode that is over while others go on
+DIMMED = 0.35  # brightness of an episode that is over while others continue
 _FRAGMENT_SECONDS = 2  # so much is lost at most when the file is cut
 
 
@@ -78,7 +78,7 @@ class VideoFile:
 
 
 def write_grid(videos: Sequence[Path], path: Path) -> None:
-    """All the videos side by side in one; those that are over stand still, dimmed, until the last one is."""
+    """All the videos side by side in one; those that are over stop and are dimmed until the last one is."""
     with ExitStack() as stack:
         sources = [_Source(video) for video in videos]
         for source in sources:

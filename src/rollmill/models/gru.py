@@ -6,7 +6,7 @@ With candidate n, gates r and z and the kept state k = h[t-1], zeroed where step
     n = tanh(x_n + r m)         h[t] = n + z (k - n)
 
 x is the input's projection, one product for all steps. Torch's own layer knows no episodes, so it would have to be
-called anew after every reset, and its backward pass adds to the gradient of the weights at each step. Here that is one
+called again after every reset, and its backward pass adds to the gradient of the weights at each step. Here that is one
 product over all steps as well: with 512 units, 32 steps, 32 rows and a few resets forward and backward of this layer
 take a sixth less time on one thread.
 """

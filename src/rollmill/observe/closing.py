@@ -10,8 +10,8 @@ from typing import Any
 from rollmill.observe.phrases import amount, clock, count, percentages, share_groups, some
 from rollmill.observe.verdict import WINDOW, verdict
 
-MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up unless it is told otherwise
-SHORT = 60.0  # seconds of training; the first and last checkpoints come beside it, and are no share of less
+MUCH_WAITING = 0.05  # of the wall time; above what an observer may hold the run up by default
+SHORT = 60.0  # seconds of training; the first and last checkpoints come next to it, and are no share of less
 ENDED_EARLY = ("interrupted", "failed", "died")
 
 
@@ -113,7 +113,7 @@ def _saved(summary: Mapping[str, Any]) -> str:
 
 
 def _resume(summary: Mapping[str, Any]) -> str:
-    """How to go on with a run that ended early, and how exactly that would continue it."""
+    """How to continue with a run that ended early, and how exactly that would continue it."""
     grade, run = summary.get("resume_grade"), summary.get("run")
     if run is None or summary.get("status") not in ENDED_EARLY:
         return str(grade or "")

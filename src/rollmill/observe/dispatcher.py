@@ -38,7 +38,7 @@ class Dispatcher:
         patience: float = 10.0,  # seconds that a "block" observer may hold up the run at a time
         guests: Sequence[Guest] = (),
         spare_slots: int = 0,  # of each actor, for guests that want unrolls
-        is_hurried: Callable[[], bool] = lambda: False,  # somebody wants the run to end: guests are not waited for
+        is_hurried: Callable[[], bool] = lambda: False,  # the run is to end: guests are not waited for
     ) -> None:
         names = [observer.name for observer in (*observers, *guests)]
         if len(set(names)) < len(names):
@@ -85,7 +85,7 @@ class Dispatcher:
     def dismiss(self, stopped: Stopped, timeout: float = LAST_SECONDS) -> None:
         """Tell the guests that the run is over, and let them go; who is too slow loses all but that.
 
-        Those that may lose nothing are waited for as long as they go on taking events, unless the run is hurried.
+        Those that may lose nothing are waited for as long as they continue taking events, unless the run is hurried.
         """
         if self._are_dismissed:
             return

@@ -197,7 +197,7 @@ def _read_row(ended: _Running, seconds: float) -> EvaluationRow | None:
 
 
 def _trim(path: Path, env_steps: int) -> list[EvaluationRow]:
-    """The rows up to where a run goes on; later ones, and what was cut short, are removed from the file."""
+    """The rows up to where a run continues; later ones, and what was cut short, are removed from the file."""
     if not path.is_file():
         return []
     kept = []

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the run stands when an event is made."""
+    """Progress of the run when an event is made."""
 
     env_steps: int = 0  # agent decisions
     frames: int = 0  # env_steps × frame skip
@@ -91,7 +91,7 @@ class Checkpointed(Event):
 
 @dataclass(frozen=True)
 class WorkerReplaced(Event):
-    """A worker process died, hung or was killed; another one goes on from its last unroll border."""
+    """A worker process died, hung or was killed; another one continues after its last unroll."""
 
     place: str
     reason: str

@@ -99,7 +99,7 @@ class CsvTable:
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows; missing keys stay empty."""
         rows = list(rows)
-        is_empty = self._file.open() == 0  # also if it was removed and is begun anew
+        is_empty = self._file.open() == 0  # also if it was removed and is begun again
         if not self._has_begun and not is_empty:
             self._columns = self._read_header()
         new = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in self._columns]

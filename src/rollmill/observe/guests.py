@@ -19,7 +19,7 @@ from rollmill.observe.terms import Terms
 
 OVERFLOWS = ("block", "drop", "thin")
 STANDARD = ("jsonl", "csv", "episodes", "logs", "summary", "tensorboard", "curve", "watch", "evaluate", "console")
-HOLD_SHARE = 0.02  # of the wall time that a "block" observer may hold up the run, unless it is told otherwise
+HOLD_SHARE = 0.02  # of the wall time that a "block" observer may hold up the run, by default
 
 
 class Guest(Observer, Protocol):

@@ -26,7 +26,7 @@ class WorkerFailure(NamedTuple):
     place: str
     reason: str
     traceback: str  # "" if there is none
-    is_replaced: bool  # another one goes on in its place
+    is_replaced: bool  # another one continues in its place
 
 
 @dataclass(frozen=True)

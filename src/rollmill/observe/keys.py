@@ -1,7 +1,7 @@
 """Keys of a terminal, one at a time, without Enter and without being echoed; Ctrl-C and Ctrl-Z stay what they are.
 
 The terminal must be given back however the process ends, also in ways that run no code of ours: a small program, this
-file, executed as it stands (`python -I -S keys.py`), waits for that and does it then.
+file, executed as it is (`python -I -S keys.py`), waits for that and does it then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plain lines, for a run that nobody watches on a terminal: nohup, Slurm, CI."""
+"""Plain lines, for a run without a terminal: nohup, Slurm, CI."""
 
 from __future__ import annotations
 

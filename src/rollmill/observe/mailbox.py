@@ -40,7 +40,7 @@ class Mailbox:
         observer: Observer,
         say: Callable[[str], None],
         terms: Terms,
-        is_hurried: Callable[[], bool] = lambda: False,  # somebody wants the run to end
+        is_hurried: Callable[[], bool] = lambda: False,  # the run is to end
     ) -> None:
         self.observer = observer
         self.delivery = Delivery()
@@ -167,7 +167,7 @@ class Mailbox:
     def drain(self) -> bool:
         """Wait for the thread to end for as long as the observer takes events; whether it has ended.
 
-        It has not if the observer took none for as long as patience lasts, or if somebody wants the run to end.
+        It has not if the observer took none for as long as patience lasts, or if the run is to end.
         """
         begun = moved = time.perf_counter()
         handled, is_told = self.handled, False

@@ -89,7 +89,7 @@ class MetricsWindow:
         """Take one event in; a row if one is complete."""
         if isinstance(event, RunStarted):
             self._begin = event.progress
-            self._is_first = event.progress.updates == 0  # a resumed run goes on in its rhythm
+            self._is_first = event.progress.updates == 0  # a resumed run continues in its rhythm
         elif isinstance(event, EpisodesEnded):
             self._episodes.add(event)
         elif isinstance(event, Updated):

@@ -63,7 +63,7 @@ def shares(parts: Mapping[str, float | None]) -> str:
 def share_groups(parts: Mapping[str, float | None]) -> dict[str, dict[str, float]]:
     """The shares of the time that belong together, by whose time it is.
 
-    Workers that go on while the learner learns spend the same time a second time. Then all shares add up to more than
+    Workers that run while the learner learns spend the same time a second time. Then all shares add up to more than
     one, but those of the learner alone, and those of the workers alone, don't.
     """
     known = {name: share for name in TIME_SHARES if (share := parts.get(name)) is not None}
@@ -78,10 +78,10 @@ def percentages(parts: Mapping[str, float | None]) -> str:
 
 
 def takeover(progress: Progress) -> str:
-    """Where a resumed run takes over: `goes on after update 103, 210,944 steps`; empty for one that begins."""
+    """Where a resumed run takes over: `continues after update 103, 210,944 steps`; empty for one that begins."""
     if not progress.updates:
         return ""
-    return f"goes on after update {count(progress.updates)}, {count(progress.env_steps)} steps"
+    return f"continues after update {count(progress.updates)}, {count(progress.env_steps)} steps"
 
 
 def replacement(event: WorkerReplaced) -> str:

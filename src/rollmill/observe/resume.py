@@ -1,4 +1,4 @@
-"""A run's files brought back to a checkpoint, so that they go on from there without gaps or repeats."""
+"""A run's files brought back to a checkpoint, so that they continue from there without gaps or repeats."""
 
 from __future__ import annotations
 

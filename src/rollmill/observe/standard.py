@@ -24,7 +24,7 @@ def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = 
     """What the configuration asks for, writing below `run` and to `stream` (standard output unless given).
 
     The order matters: they are closed in it, so the curve finds the files and the console's summary the curve.
-    In a run that is resumed they go on with the files as `resume.trim` has left them.
+    In a run that is resumed they continue with the files as `resume.trim` has left them.
     """
     past = last_episodes(run)
     observers: list[Observer] = [

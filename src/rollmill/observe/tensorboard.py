@@ -29,7 +29,7 @@ class TensorBoardObserver:
         self._file: AppendedFile | None = None  # from the first scalars on
 
     def receive(self, event: Event) -> None:
-        """Write a row whenever one is complete, with the random baseline beside the return."""
+        """Write a row whenever one is complete, with the random baseline next to the return."""
         if isinstance(event, RunStarted):
             self._random_return = event.random_return
         if row := self._window.add(event):

@@ -1,6 +1,6 @@
 """A helper process of a run on a tether: it is polite to the training, and never outlives the process that started it.
 
-Between the two stands a small program, this file, executed as it stands (`python -I -S tether.py`): it lowers the
+Between the two stands a small program, this file, executed as it is (`python -I -S tether.py`): it lowers the
 priority, starts the command in a process group of its own and ends the group as soon as its standard input ends, which
 it does however the main process goes. (The kernel's death signal alone would not do: it comes with the end of the
 thread that started the child, and doesn't reach what the child has started.)
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-LOOK_SECONDS = 0.5  # at the main process, in case somebody else holds the pipe open
+LOOK_SECONDS = 0.5  # at the main process, in case another process holds the pipe open
 GRACE_SECONDS = 1.0  # between asking the command to end and killing it
 CLOSE_SECONDS = 3.0  # that the tether has to go when it is let loose
 _PR_SET_PDEATHSIG = 1
@@ -90,7 +90,7 @@ def main() -> int:
     with suppress(OSError):  # the child does it too: whoever comes first
         os.setpgid(child, child)
     status = _watch(child, parent)
-    _signal_group(child, signal.SIGKILL)  # what the command has left behind
+    _signal_group(child, signal.SIGKILL)  # what the command has left over
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         os.kill(os.getpid(), -code)  # as the command went, so that the number is told apart from an exit code

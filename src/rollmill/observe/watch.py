@@ -35,7 +35,7 @@ class WatchObserver:
         self._is_our_file = False
         self._process: Tethered | None = None
         self._is_announced = False
-        self._is_over = False  # it has ended by itself, and is not tried again until the file is made anew
+        self._is_over = False  # it has ended by itself, and is not tried again until the file is made again
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look_around, name="watch", daemon=True)
 

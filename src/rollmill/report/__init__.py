@@ -1,1 +1,1 @@
-"""What is told about runs after the fact, from their files alone."""
+"""Reports on runs, from their files alone."""

@@ -1,4 +1,4 @@
-"""Processes that a dead run left behind."""
+"""Processes that a dead run left over."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Orphan:
 def find_orphans(living: frozenset[int]) -> list[Orphan]:
     """Our own processes that carry the mark of a run whose main process has ended.
 
-    Left alone are those in `living` (main processes of runs that go on), main processes of other marked processes,
+    Left alone are those in `living` (main processes of runs that continue), main processes of other marked processes,
     whoever asks and what it runs in, and other containers, where process numbers mean something else.
     """
     marked = {pid: mark for pid in _processes() if (mark := _mark(pid)) is not None}

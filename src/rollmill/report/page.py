@@ -1,4 +1,4 @@
-"""The report: one HTML page that carries everything it shows and asks nobody for anything."""
+"""The report: one HTML page that contains everything it shows and loads nothing."""
 
 from __future__ import annotations
 

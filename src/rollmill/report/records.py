@@ -29,7 +29,7 @@ class Record:
 
     @property
     def status(self) -> str:
-        """How it stands: done, running, died and so on."""
+        """Its status: done, running, died and so on."""
         return str(self.summary.get("status", "unknown"))
 
     @property

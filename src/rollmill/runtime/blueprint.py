@@ -48,7 +48,7 @@ class Blueprint:
     action_space: gym.Space[Any]
     frame_skip: int
     snapshot_size: int  # bytes of one environment's snapshot; 0: there is none
-    spare_slots: int = 0  # per actor, for those who look at unrolls while training goes on
+    spare_slots: int = 0  # per actor, for those who look at unrolls while training continues
     versions: int | None = None  # of the weights that are kept at least; None: as many as the flow needs
 
     @property
@@ -130,7 +130,7 @@ class Blueprint:
 
     @property
     def overlaps(self) -> bool:
-        """Whether actors go on while the learner learns."""
+        """Whether actors continue while the learner learns."""
         return self.recipe.topology.kind == "async" and self.runtime.kind != "serial"
 
     def build_learner(self, name: str, ports: Ports) -> Learner:

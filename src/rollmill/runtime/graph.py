@@ -114,7 +114,7 @@ class Graph:
             raise GraphError(f"link {link.name}: a {link.kind} has one producer")
 
     def text(self) -> str:
-        """The graph for people: what runs where, and who tells whom."""
+        """The graph for people: what runs where, and which component sends to which."""
         lines = []
         for place in self.places:
             names = _shortened([node.name for node in self.nodes if node.place == place])

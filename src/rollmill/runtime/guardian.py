@@ -4,7 +4,7 @@ The nursery ends what workers started, unless it is killed together with the mai
 process groups and paths of the run from a pipe; when the pipe ends without a `bye`, it kills the groups and
 removes the paths; in any case it ends whatever still carries the mark of the run in its environment.
 
-The file is executed as it stands, without site packages (`python -I -S guardian.py`), so it imports little.
+The file is executed as it is, without site packages (`python -I -S guardian.py`), so it imports little.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 RUN_VARIABLE = "ROLLMILL_RUN"
 GRACE_SECONDS = 1.2  # a living nursery has to end the workers in order; it takes 1.0 at most
 CLOSE_SECONDS = 3.0  # that it has to go when it is dismissed
-LOOK_SECONDS = 0.2  # at the main process, in case somebody else holds the pipe open
+LOOK_SECONDS = 0.2  # at the main process, in case another process holds the pipe open
 
 
 def start_ticks(pid: int) -> str:
@@ -63,7 +63,7 @@ def _stat(pid: int) -> list[str]:
 
 
 class Guardian:
-    """The main process's end: tell it what there is to end; it is started anew if it dies."""
+    """The main process's end: tell it what there is to end; it is started again if it dies."""
 
     def __init__(self) -> None:
         self.mark = run_mark()
@@ -93,7 +93,7 @@ class Guardian:
             self._tell(line)
 
     def look(self) -> None:
-        """Start it anew if it has died."""
+        """Start it again if it has died."""
         if self._process is not None and self._process.poll() is not None:
             self.start()
 
@@ -153,7 +153,7 @@ class Guardian:
     def _tell(self, line: str) -> None:
         if self._process is not None:
             assert self._process.stdin is not None
-            with suppress(BrokenPipeError):  # it died; the next look starts it anew
+            with suppress(BrokenPipeError):  # it died; the next look starts it again
                 self._process.stdin.write(line.encode() + b"\n")
 
 
@@ -193,7 +193,7 @@ def main() -> None:
         return
     for pid in charges.groups:
         if not any(is_alive(nursery) for nursery in charges.nurseries):
-            kill_group(pid)  # nobody else ends them
+            kill_group(pid)  # nothing else ends them
     deadline = time.monotonic() + GRACE_SECONDS
     while time.monotonic() < deadline and any(is_alive(pid) for pid in charges.nurseries):
         time.sleep(0.02)

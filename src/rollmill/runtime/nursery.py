@@ -1,6 +1,6 @@
 """The nursery: one helper process that loads the numeric libraries once and forks the workers.
 
-Starting a worker anew costs seconds of imports each; forking costs milliseconds. The nursery itself never computes
+Starting a worker again costs seconds of imports each; forking costs milliseconds. The nursery itself never computes
 and never touches a device, so a worker may still initialise CUDA. It is the workers' parent: it starts and kills them
 when it is told to, reaps them, tells the main process how each ended, and ends their process groups when the main
 process is gone; the kernel kills the workers when the nursery itself dies.
@@ -247,5 +247,5 @@ class _Family:
                 self._report(kind="ended", place=place, pid=pid, code=os.waitstatus_to_exitcode(status))
 
     def _report(self, **message: str | int) -> None:
-        with suppress(OSError):  # nobody listens any more
+        with suppress(OSError):  # the reader is gone
             os.write(self._plan.reports, json.dumps(message).encode() + b"\n")

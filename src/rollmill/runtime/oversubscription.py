@@ -15,7 +15,7 @@ def oversubscribed_threads(blueprint: Blueprint, variables: Mapping[str, str] = 
     """A warning where asynchronous training would be many times slower than with one learner thread.
 
     The threads of an operation wait for each other by burning their cores, for milliseconds, and an actor that has to
-    share one of these cores stands still. It can't be changed from here: OpenMP reads them when torch is loaded.
+    share one of these cores is idle. It can't be changed from here: OpenMP reads them when torch is loaded.
     """
     threads, workers, cores = blueprint.runtime.threads.learner, blueprint.runtime.workers, len(usable_cores())
     if not blueprint.overlaps or threads == 1 or threads + workers <= cores:

@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 def tune_allocator() -> bool:
     """Keep large blocks instead of giving them back to the kernel after each use; False where glibc refuses.
 
-    Batches allocate and free the same tens of megabytes in every step; faulting the pages in anew costs up to a third
+    Batches allocate and free the same tens of megabytes in every step; faulting the pages in again costs up to a third
     of the training speed of a convolutional network.
     """
     libc = ctypes.CDLL(None)

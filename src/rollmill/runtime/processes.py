@@ -35,7 +35,7 @@ class ProcessRuntime:
         self.learner: Learner
 
     def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:
-        """Make the links, build the learner, start the workers; with `points` the actors go on from there."""
+        """Make the links, build the learner, start the workers; with `points` the actors continue from there."""
         _allow_many_descriptors()
         self._wiring = SharedWiring.create(self._graph)
         self._supervisor = Supervisor(self._graph, self._config, self._wiring, self._logs)
@@ -64,7 +64,7 @@ class ProcessRuntime:
         return tuple(lines)
 
     def run(self) -> Iterator[Event]:
-        """Work until the learner is done or somebody calls stop(); WorkerFailed if a worker can't be replaced."""
+        """Work until the learner is done or stop() is called; WorkerFailed if a worker can't be replaced."""
         supervisor = self._supervisor
         assert supervisor is not None
         has_begun = False

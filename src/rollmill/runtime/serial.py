@@ -27,7 +27,7 @@ class SerialRuntime:
         self.learner: Learner
 
     def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:
-        """Build and wire every component; with `points` the actors go on from there."""
+        """Build and wire every component; with `points` the actors continue from there."""
         ports = local_ports(self._graph)
         for node in self._graph.nodes:
             threads = self._config.threads_of(node.role)
@@ -54,7 +54,7 @@ class SerialRuntime:
         return (f"serial: everything in this process; threads: {threads}",)
 
     def run(self) -> Iterator[Event]:
-        """Work until the learner is done or somebody calls stop()."""
+        """Work until the learner is done or stop() is called."""
         for node in self._graph.nodes:
             yield Said(self.learner.progress(), node.name, f"{node.role} in the main process")
         while not self.learner.done:

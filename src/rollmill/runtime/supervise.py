@@ -1,6 +1,6 @@
-"""Supervision: a worker that dies, hangs or grows too large is replaced by one that goes on where its unroll began.
+"""Supervision: a worker that dies, hangs or grows too large is replaced by one that continues where its unroll began.
 
-The learner's journal knows where every actor stood behind its last unroll, and all randomness is keyed by use: the
+The journal has the resume point of every actor after its last unroll, and all randomness is keyed by use: the
 new worker makes, bit for bit, the unroll that the old one would have made. Steps under way between components of
 several processes (roles `central` and `split`) are lost with any of them, so those are replaced together: a *team*.
 """
@@ -241,7 +241,7 @@ class Supervisor:
                 self._blame(place, place, reason, kill_after=0.0)
 
     def _silence(self, team: Team) -> str | None:
-        """How long nothing came from workers that have tickets, while others went on; None if that is no wonder."""
+        """How long nothing came from workers that have tickets, while others continued; None if that is expected."""
         taken = self._ports["unrolls"].taken
         own, all_of_them = sum(taken[actor] for actor in team.actors), sum(taken)
         waits = not team.starting and not set(self._learner.missing()).isdisjoint(team.actors)

@@ -1,4 +1,4 @@
-"""Who runs where and who tells whom: every message path of a run on one screen."""
+"""What runs where, and every message path of a run on one screen."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def sync(plan: Blueprint) -> Graph:
 
 
 def asynchronous(plan: Blueprint) -> Graph:
-    """Asynchronous training: the same components and links with room for what is in flight, and for tickets given anew.
+    """Asynchronous training: the same components and links with room for what is in flight and for replaced tickets.
 
-    An actor has up to `in_flight` tickets and slots, so it goes on while the learner learns. A ticket names the version
+    An actor has up to `in_flight` tickets and slots, so it runs while the learner learns. A ticket names the version
     that was newest when it was given; as many are kept as pass until its turn comes, if all actors are equally fast.
     """
     flow = plan.flow

@@ -39,7 +39,7 @@ class WorkerPlan:
     output: str | None  # file that takes over stdout and stderr; None: inherited
     pulse: tuple[int, int]  # memory of all pulses, and where in it ours begins
     stack: int  # file to which the stacks are dumped when we are told to
-    points: Mapping[int, ResumePoint]  # where the actors go on from; those that are not here begin
+    points: Mapping[int, ResumePoint]  # where the actors continue from; those that are not here begin
     busy: Mapping[End, tuple[int, ...]]  # slots of former workers that are still being read
 
 

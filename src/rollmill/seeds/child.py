@@ -1,4 +1,4 @@
-"""The process that trains one seed: an ordinary `rollmill train`, which dies with whoever started it."""
+"""The process that trains one seed: an ordinary `rollmill train`, which dies with the process that started it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rollmill.observe.phrases import amount, clock, count
 
 @dataclass(frozen=True)
 class Row:
-    """How one seed stands."""
+    """Status of one seed."""
 
     seed: int
     status: str

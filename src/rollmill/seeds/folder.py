@@ -20,7 +20,7 @@ SEEDS_FILE = "seeds.json"  # what makes a folder one of these; the report looks 
 
 
 class SeedsFolder:
-    """Where the runs of all seeds lie, and how each of them stands."""
+    """Where the runs of all seeds lie, and the status of each."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
@@ -82,7 +82,7 @@ class SeedsFolder:
         return self.path / f"seed-{seed}.log"
 
     def mark(self, seed: int, status: str) -> None:
-        """Keep how a seed stands; what a full disk doesn't take now is written with the next change."""
+        """Keep the status of a seed; what a full disk doesn't take now is written with the next change."""
         self.status[seed] = status
         with suppress(OSError):  # no reason to end runs, which see to their own files
             self.store()

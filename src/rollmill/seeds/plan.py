@@ -58,7 +58,7 @@ def cores_needed(config: ExperimentConfig, start_from: Path | None = None) -> in
 
 
 def deal_cores(cores: Sequence[int], need: int, runs: int, wanted: int | None) -> list[list[int]]:
-    """The cores of every run that goes on at the same time; empty lists where they have to share.
+    """The cores of every run that continues at the same time; empty lists where they have to share.
 
     Without a share of its own each run would tie its first worker to the same core.
     """

@@ -96,7 +96,7 @@ class Training:
             child.signal(self.interruption.signal)
 
     def _end_all(self) -> None:
-        """After a second signal or a fault: nothing is left behind."""
+        """After a second signal or a fault: nothing is left over."""
         try:
             for child in self.running:
                 child.signal(self.interruption.signal or signal.SIGTERM)
@@ -173,12 +173,12 @@ def _train(
 
 def _anew(folder: SeedsFolder, seed: int) -> list[str]:
     run = folder.run(seed)
-    overwrite = ["--overwrite"] if (run / MARK).is_file() else []  # begun, but without a checkpoint to go on from
+    overwrite = ["--overwrite"] if (run / MARK).is_file() else []  # begun, but without a checkpoint to continue from
     return ["train", str(folder.config), f"seed={seed}", "--run", str(run), *overwrite, *folder.options]
 
 
 def _onwards(folder: SeedsFolder, seed: int) -> list[str]:
-    """How to go on with a run; empty if it has no checkpoint."""
+    """How to continue with a run; empty if it has no checkpoint."""
     run = folder.run(seed)
     return ["train", str(run), "--resume"] if any((run / "checkpoints").glob("[0-9]*")) else []
 
@@ -193,5 +193,5 @@ def _told(overrides: Sequence[str], settings: ExperimentConfig, cores: list[list
 
 
 def _is_done(folder: SeedsFolder, seed: int, target: int) -> bool:
-    """Whether it has made all its steps, so that there is nothing to go on with."""
+    """Whether it has made all its steps, so that there is nothing to continue with."""
     return (folder.summary(seed).get("env_steps") or 0) >= target

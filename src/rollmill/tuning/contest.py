@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rollmill.tuning.setups import Setup, anchors
 from rollmill.tuning.stand import Contestant
 
-FINALISTS = 3  # beside the config as it is; as many are kept running, so that the finals cost no start
+FINALISTS = 3  # next to the config as it is; as many are kept running, so that the finals cost no start
 SCREENING = 0.6  # share of the time in which candidates are tried once
 PASSES = 9  # at most, of the finals
 LEAST_GAIN = 1.03  # below that it is noise, and the config stays as it is
@@ -74,7 +74,7 @@ class Contest:
         watcher: Watcher,
     ) -> None:
         self._start, self._base, self._watcher = start, base, watcher
-        self.candidates = len(setups)  # beside the config as it is
+        self.candidates = len(setups)  # next to the config as it is
         self._untried = list(setups)
         self._anchors = anchors(self._untried, cores)
         self._seconds = seconds

@@ -81,7 +81,7 @@ class Setup:
 
 
 def every_setup(base: Setup, cores: int, may_change_environments: bool) -> list[Setup]:
-    """All setups worth a try beside `base`; the number of environments stays, unless it may change."""
+    """All setups worth a try next to `base`; the number of environments stays, unless it may change."""
     totals = [base.environments]
     if may_change_environments:
         totals += [total for total in (base.environments // 2, *(base.environments * n for n in (2, 4))) if total]

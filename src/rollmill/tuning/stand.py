@@ -153,7 +153,7 @@ def _has_ended(child: int) -> bool:
 
 
 def _end(children: list[int]) -> None:
-    """Those that stand still see the end of their sockets; the others are told, and killed if that doesn't help."""
+    """Those that are idle see the end of their sockets; the others are told, and killed if that doesn't help."""
     deadline = time.monotonic() + GRACE_SECONDS
     for child in children:
         with suppress(ProcessLookupError):

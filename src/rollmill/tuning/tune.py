@@ -21,7 +21,7 @@ from rollmill.tuning.fragment import fragment_path, machine, write_fragment
 from rollmill.tuning.setups import Setup, every_setup
 from rollmill.tuning.stand import Contestant, Stand
 
-# A training that never ends by itself, saves nothing and plays nothing beside: only its speed is wanted.
+# A training that never ends by itself, saves nothing and plays nothing besides: only its speed is wanted.
 BARE: dict[str, Any] = {
     "train.steps": 10**12,
     "checkpoint.seconds": 1e9,

@@ -123,7 +123,7 @@ class DodgeballGroup:
         return pack(_KIND, *(array[k].tobytes() for array in self.scene))
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot of the same settings."""
+        """Continue from a snapshot of the same settings."""
         parts = unpack(_KIND, data, len(self.scene))
         for array, part in zip(self.scene, parts, strict=True):
             if len(part) != array[k].nbytes:

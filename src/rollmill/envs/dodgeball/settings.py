@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from rollmill.config import Config
 
-TREES = {"dodgeball/box": 0, "dodgeball/forest": 8}  # ids, and how many trees each has unless told
+TREES = {"dodgeball/box": 0, "dodgeball/forest": 8}  # ids, and how many trees each has by default
 RATE = 50  # agent decisions per second
 MASS_LIMIT = 2.0  # kilograms: 20 N / 9.81 m/s², rounded down
 

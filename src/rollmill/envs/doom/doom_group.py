@@ -21,7 +21,7 @@ from rollmill.types import Array
 
 
 class DoomGroup(GymGroup):
-    """K games, each with an engine of its own; one whose engine dies is made again and played to where it stood.
+    """K games, each with an engine of its own; one whose engine dies is made again and played to where it was.
 
     There are no snapshots: the engine can't save the state of its generators. Episodes are played again instead.
     """

@@ -40,7 +40,7 @@ class Engine:
             self.game.send_game_command("addbot")
 
     def revive(self) -> None:
-        """Let the player of a deathmatch go on after a death."""
+        """Let the player of a deathmatch continue after a death."""
         if self.game.is_player_dead():
             self.game.respawn_player()
 

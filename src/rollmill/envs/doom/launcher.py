@@ -5,7 +5,7 @@ three named segments in shared memory. Here the kernel is asked to kill the engi
 in a temporary folder, and a janitor, a process of its own, removes the folder (and the segments, if the parent can't)
 as soon as the engine has started or the parent is dead.
 
-The file is executed as it stands (`python -I -S launcher.py <parent> <descriptor> <engine> <its arguments>`), so it
+The file is executed as it is (`python -I -S launcher.py <parent> <descriptor> <engine> <its arguments>`), so it
 imports little.
 """
 

@@ -1,4 +1,4 @@
-"""The scenarios that the vizdoom package brings, and what they need beside their files to be played."""
+"""The scenarios that the vizdoom package brings, and what they need next to their files to be played."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classical controllers, which an agent has to be held against; they see what it doesn't, and were told the model."""
+"""Classical controllers, which an agent has to be compared with; they see what it doesn't, and know the model."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class OscillatorGroup:
         return pack(self._kind, counters, self.state[k].tobytes(), self.fields[k].tobytes())
 
     def restore(self, k: int, data: bytes) -> None:
-        """Go on from a snapshot."""
+        """Continue from a snapshot."""
         counters, state, fields = unpack(self._kind, data, 3)
         for part, size in ((counters, _COUNTERS.size), (state, self.state[k].nbytes), (fields, self.fields[k].nbytes)):
             if len(part) != size:

@@ -62,7 +62,7 @@ def advance_bvp(state: Any, current: Any, coupling: float, step: float, scratch:
         du, dv = bvp_slopes(x[i], y[i], current[i] + field)
         sum_u[i], sum_v[i] = du, dv
         u[i], v[i] = x[i] + 0.5 * step * du, y[i] + 0.5 * step * dv
-    for reach in (0.5 * step, step):  # the second and the third stage, and how far each goes on from the start
+    for reach in (0.5 * step, step):  # the second and the third stage, and how far each continues from the start
         field = coupling * (total(u) / size)
         for i in range(size):
             du, dv = bvp_slopes(u[i], v[i], current[i] + field)

@@ -1,6 +1,6 @@
 """Becomes the build, having asked the kernel to kill it when its parent dies: `launch.py PARENT BUILD ARGUMENTS…`.
 
-The file is executed as it stands (`python -I -S launch.py`). Python could do the same between fork and exec, but not
+The file is executed as it is (`python -I -S launch.py`). Python could do the same between fork and exec, but not
 safely in a process with gRPC's threads.
 """
 
