@@ -79,7 +79,7 @@ def test_torch_is_asked_for_exactly_the_rows_of_the_group(size):
     assert asked == [(1, size, 5)]
     with torch.inference_mode():
         expected = network(torch.from_numpy(obs)[None], {}, torch.zeros(1, size, dtype=torch.bool))
-    np.testing.assert_array_equal(decision.value, expected.value[0])
+    np.testing.assert_array_equal(decision.records["value"], expected.value[0])
 
 
 def test_many_actions_are_left_to_torch():

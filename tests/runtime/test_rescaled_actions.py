@@ -88,7 +88,7 @@ def test_the_environment_gets_scaled_and_clipped_actions_and_the_density_is_of_t
     np.testing.assert_allclose(taken, wanted, rtol=1e-6)
     mean = network(torch.from_numpy(obs).unsqueeze(0), {}, None).params[0, :, :2].detach()
     density = torch.distributions.Normal(mean, 1.0).log_prob(torch.from_numpy(decision.action)).sum(-1)
-    np.testing.assert_allclose(decision.log_prob, density, rtol=1e-5)
+    np.testing.assert_allclose(decision.records["log_prob"], density, rtol=1e-5)
 
 
 def test_a_loaded_policy_decides_in_the_units_of_the_environment(tmp_path):

@@ -547,7 +547,7 @@ def test_bad_input_is_refused_in_one_line(copy, tmp_path, retrace):
     assert "--until 41 is not between 1 and 40" in refused(copy, "--until", 41)
     assert "--until 0 is not between 1 and 40" in refused(copy, "--until", 0)
     (copy / "flight.log").write_bytes(b"rollmill flight log 7\n")
-    assert "version 7 and 1 is known here" in refused(copy)
+    assert "version 7 and 2 is known here" in refused(copy)
     (copy / "flight.log").write_bytes(b"something else")
     assert "no flight log" in refused(copy)
     (copy / "flight.log").write_bytes(MAGIC)
