@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from rollmill.nested import Nested
@@ -45,6 +46,13 @@ class Fields:
     problem: Problem
 
     def __iter__(self) -> Iterator[Field]:
+        return iter(self._table)
+
+    @cached_property
+    def _table(self) -> tuple[Field, ...]:
+        return tuple(self._listed())
+
+    def _listed(self) -> Iterator[Field]:
         problem = self.problem
         yield Field("ticket", ArraySpec((3,), "int64"), "unroll", "unroll")
         yield Field("obs", problem.observation, "rows", "observation", is_batched=True, checksum="obs")
@@ -77,9 +85,10 @@ class Fields:
         """What stores copy into batches, sparse fields apart."""
         return {field.name: field for field in self if field.is_batched and not field.is_sparse}
 
-    def checksummed(self, name: str) -> list[str]:
-        """The fields that a checksum of the flight log covers."""
-        return [field.name for field in self if field.checksum == name]
+    @cached_property
+    def checksummed(self) -> tuple[Field, ...]:
+        """What the checksums of the flight log cover."""
+        return tuple(field for field in self if field.checksum)
 
     def unroll_spec(self, steps: int, size: int) -> dict[str, Nested]:
         """The layout of one unroll: T = `steps`, K = `size`."""

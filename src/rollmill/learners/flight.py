@@ -61,11 +61,10 @@ def checksums(unroll: Mapping[str, Nested], fields: Fields) -> tuple[int, ...]:
     """
     length = int(unroll["length"])
     sums = dict.fromkeys(CHECKSUMS, 0)
-    for field in fields:
-        if field.checksum:
-            for _, leaf in nested.leaves(unroll[field.name]):
-                used = leaf[:length] if field.axis == "steps" else leaf[length] if field.axis == "rows" else leaf
-                sums[field.checksum] = _crc(used, sums[field.checksum])
+    for field in fields.checksummed:
+        for _, leaf in nested.leaves(unroll[field.name]):
+            used = leaf[:length] if field.axis == "steps" else leaf[length] if field.axis == "rows" else leaf
+            sums[field.checksum] = _crc(used, sums[field.checksum])
     return tuple(sums.values())
 
 

@@ -72,7 +72,7 @@ class Blueprint:
             snapshot_row(self.snapshot_size),
         )
 
-    @property
+    @cached_property
     def fields(self) -> Fields:
         """The fields of an unroll."""
         return Fields(self.problem)
