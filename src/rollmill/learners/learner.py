@@ -96,7 +96,7 @@ class Learner:
         sequencer, trainer = self.sequencer, self.trainer
         self._stopwatch.learning()
         try:
-            sample = self.store.sample(trainer.sample_rng(), trainer.version)
+            sample = self.store.sample(trainer.sample_rng, trainer.version)
         except NoExperience as failure:
             raise NoExperience(f"update {trainer.updates + 1}: {failure}") from None
         sequencer.announce(sample.unrolls, trainer.updates + 1)

@@ -33,7 +33,7 @@ class Trainer:
         self._optimizer, self._rule, self._weights, self._root_seed = optimizer, rule, weights, root_seed
 
     def sample_rng(self) -> np.random.Generator:
-        """The randomness of the next update's sample."""
+        """A generator for the next update's sample."""
         return generator(self._root_seed, "sample", self.updates)
 
     def update(self, sample: Sample, progress: float) -> Update:

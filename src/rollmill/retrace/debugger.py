@@ -71,7 +71,7 @@ class _OpenStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def sample(self, rng: Generator, version: int) -> Sample:
+    def sample(self, rng: Callable[[], Generator], version: int) -> Sample:
         """See `Store`."""
         sample = self._store.sample(rng, version)
         self._last = version + 1, sample.batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,7 +43,7 @@ class _Store(ABC):
         """The unrolls that wait for their update."""
         return self._held
 
-    def sample(self, rng: np.random.Generator, version: int) -> Sample:
+    def sample(self, rng: Callable[[], np.random.Generator], version: int) -> Sample:
         """The batch, copied out of the slots, without the columns of broken environments."""
         chosen = self._choose()
         unrolls = [unroll.arrays for unroll in chosen]

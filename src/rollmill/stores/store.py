@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -64,8 +64,8 @@ class Store(Protocol):
     def may_sample(self) -> bool:
         """Whether there is enough for an update."""
 
-    def sample(self, rng: np.random.Generator, version: int) -> Sample:
-        """What the next update learns from; `version` is that of the published weights."""
+    def sample(self, rng: Callable[[], np.random.Generator], version: int) -> Sample:
+        """What the next update learns from; `rng` makes its generator, `version` is that of the published weights."""
 
     def used(self, sample: Sample) -> Sequence[Unroll]:
         """The update is made; the unrolls that are committed by that."""
