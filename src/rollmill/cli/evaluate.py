@@ -1,4 +1,4 @@
-"""`rollmill evaluate`: play a run, a checkpoint or anybody, and keep what was played."""
+"""`rollmill evaluate`: play a run, a checkpoint or a baseline, and keep what was played."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def evaluate(
     info: Annotated[bool, typer.Option("--info", help="With what the environment says beside.")] = False,
     policy: Annotated[
         str | None,
-        typer.Option(metavar="random|constant:K|scripted:NAME", help="Somebody else than a trained policy."),
+        typer.Option(metavar="random|constant:K|scripted:NAME", help="Another player than a trained policy."),
     ] = None,
     env: Annotated[
         str | None, typer.Option(metavar="ID|CONFIG", help="The environment, where there is no run.")

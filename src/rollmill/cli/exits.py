@@ -93,7 +93,7 @@ def _terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _reader_is_gone() -> bool:
-    """Whether nobody reads our output any more (`| head`), which is no reason to complain."""
+    """Whether our output is not read any more (`| head`), which is not an error."""
     try:
         descriptor = sys.stdout.fileno()
     except OSError:  # output is captured

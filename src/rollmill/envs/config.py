@@ -96,7 +96,7 @@ class EnvConfig(Config):
 
     @model_validator(mode="after")
     def _refuse_unread_keys(self) -> EnvConfig:
-        """A key that nobody would read is an error: it looks like a setting and does nothing."""
+        """A key that would not be read is an error: it looks like a setting and does nothing."""
         if "atari" in self.model_fields_set and not self.is_atari:
             raise ValueError(f"env.atari is not read: env.id={self.id} is no Atari game; remove it")
         if self.args and self.is_atari:

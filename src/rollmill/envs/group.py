@@ -81,7 +81,7 @@ class EnvGroup(Protocol):
     obs: Nested  # [K, ...] in the dtype of the spec, updated in place
     snapshot_size: int  # bytes of one environment's snapshot at most (but see there); 0: the group has none
     broken: NDArray[np.bool_]  # [K], rows that failed for good and must be reset before they are stepped
-    troubles: deque[Trouble]  # every failure since somebody last emptied it
+    troubles: deque[Trouble]  # every failure since it was last emptied
 
     def reset(self, mask: NDArray[Any], seeds: NDArray[Any]) -> None:
         """Start a new episode with `seeds[k]` in every row k where `mask` (bool [K]) is True; touch no other row."""

@@ -25,7 +25,7 @@ from rollmill.pulse import OTHER
 from rollmill.types import Array, ArraySpec, lead
 
 _KIND = "gymnasium group"
-_MOST_TROUBLES = 1000  # kept for whoever reads them; nobody may
+_MOST_TROUBLES = 1000  # kept until they are read, which may never happen
 
 
 class GymGroup:

@@ -36,7 +36,7 @@ class Job:
 class Unit(NamedTuple):
     """What one group plays at a time: an episode in each of its first rows.
 
-    Which episodes play together is settled before anybody plays, and the group has its full size also for the last
+    Which episodes play together is settled before any play, and the group has its full size also for the last
     unit: a policy's last bits may depend on the row and on the number of rows. So results don't depend on the number
     of processes.
     """

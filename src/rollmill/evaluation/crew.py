@@ -95,7 +95,7 @@ class ProcessCrew:
             for worker in self._heard():
                 yield from self._read(worker, again)
         for worker in [worker for worker in self._workers.values() if worker.unit]:
-            del self._workers[worker.reports]  # nobody wants what it plays
+            del self._workers[worker.reports]  # its episodes are not wanted
             _end(worker)
 
     def _hand_out(self, coming: Iterator[Unit], again: deque[tuple[Unit, int]], may_begin: Callable[[], bool]) -> bool:

@@ -49,7 +49,7 @@ class Evaluation:
 def evaluate(
     run: str | Path | None = None, overrides: Overrides = (), *, show: bool = False, **options: Any
 ) -> Evaluation:
-    """Play episodes of a run, a checkpoint or (`policy=`, `env=`) anybody; `options` are the fields of `Request`."""
+    """Play episodes of a run, a checkpoint or (`policy=`, `env=`) any player; `options` are the fields of `Request`."""
     return evaluate_request(
         Request(run=None if run is None else Path(run), overrides=overrides, **options), StretchDisplay(show)
     )

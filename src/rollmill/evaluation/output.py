@@ -86,13 +86,13 @@ class Output:
         """Drop the episodes of a player from number `count` on, and their files: more were begun than wanted."""
         for number in [number for number in self.played[player] if number >= count]:
             del self.played[player][number]
-        # also those of episodes that a worker had finished when nobody listened any more
+        # also those of episodes that a worker had finished when the reader was gone
         for file in self.recording.files_from(count):
             with suppress(OSError):
                 file.unlink(missing_ok=True)
 
     def finish(self, status: str) -> dict[str, Any]:
-        """Put the rows in order, whoever played them when, and close; the final record."""
+        """Put the rows in order, whichever worker played them, and close; the final record."""
         self._rows.close()
         rows = [_row(player, one) for player in self._players for _, one in sorted(self.played[player].items())]
         write_atomically(self.folder / "episodes.csv", COLUMNS + "\n" + "".join(rows))

@@ -4,7 +4,7 @@ make = policy_player("runs/mine", greedy=False)     # a run or a checkpoint → 
 player = make(group.size)
 action = player(group, reset)
 
-Whoever wants newer weights now and then keeps a `PolicySource` and calls `refresh` between episodes.
+To get newer weights now and then keep a `PolicySource` and call `refresh` between episodes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class PolicySource:
         load_weights(self._network, weights)
 
     def player(self, size: int, greedy: bool = True, seed: int = 0) -> Player:
-        """A player for a group of this size; `seed` counts only where nobody tells the seeds of the episodes."""
+        """A player for a group of this size; `seed` counts only where the caller passes no seeds of episodes."""
         policy = self._recipe.policy(self._network, size)
         if greedy:
             return GreedyPlayer(policy)

@@ -58,7 +58,7 @@ class Request:
     grid: bool = False  # and put side by side
     dump: bool = False  # trajectories
     info: bool = False  # with the info dicts
-    policy: str | None = None  # somebody else than the run's: random, constant:K, scripted:NAME
+    policy: str | None = None  # another player than the run's: random, constant:K, scripted:NAME
     env: str | None = None  # an id or a YAML file, without a run
     baselines: bool = True
     examine: bool = True  # run the environment's own protocol too, where it has one

@@ -1,4 +1,4 @@
-"""What is to be played: the run or checkpoint that somebody names, with its config and weights."""
+"""What is to be played: the named run or checkpoint, with its config and weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Weights:
 
     arrays: Mapping[str, Array]
     path: Path  # of the checkpoint or file
-    env_steps: int | None  # made when they were saved; None where nobody has noted it
+    env_steps: int | None  # made when they were saved; None where it is unknown
 
 
 @dataclass(frozen=True)

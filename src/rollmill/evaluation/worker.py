@@ -22,7 +22,7 @@ from rollmill.evaluation.bench import Bench, Job, Unit
 from rollmill.pulse import watchdog
 from rollmill.runtime.process import die_with, set_threads
 
-LOOK_SECONDS = 0.05  # between two looks whether anybody still wants the episodes
+LOOK_SECONDS = 0.05  # between two checks whether the episodes are still wanted
 
 
 def main() -> None:

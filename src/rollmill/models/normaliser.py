@@ -44,7 +44,7 @@ class RunningStatistics(nn.Module):
         total = self.count + added
         shift = mean - self.mean
         squares = self.var * self.count + var * added + shift.square() * (self.count * added / total)
-        # in place: whoever holds a view of the buffers, as the published weights do, sees the new numbers
+        # in place: views of the buffers, such as the published weights, see the new numbers
         self.var.copy_(squares / total)
         self.mean.add_(shift * (added / total))
         self.count.copy_(total)

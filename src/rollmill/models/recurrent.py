@@ -46,7 +46,7 @@ class Memory(nn.Module):
     def _run_lstm(self, rnn: nn.LSTM, features: Tensor, state: Nested, reset: Tensor) -> tuple[Tensor, Nested]:
         """Between two resets of any environment the steps run in one call, which is faster than a call for each.
 
-        Whoever isn't reset carries its state over the cut.
+        Columns that are not reset carry their state over the cut.
         """
         kept = tuple(state[name].unsqueeze(0) for name in self._names)
         steps = features.shape[0]

@@ -73,7 +73,7 @@ def call(hooks: Hooks, event: Event) -> None:
     """Call the hook for an event; whatever it raises becomes a `HookFailed` of one line."""
     try:
         _call(hooks, event)
-    except (Exception, SystemExit, KeyboardInterrupt) as error:  # a thread of ours has nobody else to tell
+    except (Exception, SystemExit, KeyboardInterrupt) as error:  # nothing else would report it in a thread of ours
         kind = HookRefused if isinstance(error, OSError) else HookFailed
         raise kind(_described(hooks, event, error)) from error
 

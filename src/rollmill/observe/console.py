@@ -87,7 +87,9 @@ class ConsoleObserver:
         elif isinstance(event, WorkerReplaced):
             self._display.say([f"warning: {event.place}: {replacement(event)}"])
         elif isinstance(event, ComponentFailed):
-            self._display.say([f"error: {event.component}: {event.message}"])  # whoever catches it shows the traceback
+            self._display.say(
+                [f"error: {event.component}: {event.message}"]
+            )  # the traceback is shown where it is caught
         elif isinstance(event, Stopped):
             self._stopped = event
             self._scene = replace(self._scene, progress=event.progress)

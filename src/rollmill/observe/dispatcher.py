@@ -27,7 +27,7 @@ class Dispatcher:
     Leaving the block delivers what is queued, then closes the observers in their listed order, so that a later
     one (the console's summary) may rely on what an earlier one has written (the files, the curve).
     What happens to an observer itself is told to `say`, in any thread; by default it becomes an event of its own.
-    Users' observers are `guests`: nobody relies on them, and they are dismissed before the summary is written.
+    Users' observers are `guests`: nothing relies on them, and they are dismissed before the summary is written.
     """
 
     def __init__(

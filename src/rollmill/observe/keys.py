@@ -114,7 +114,7 @@ def _unpacked(text: str) -> list[Any]:
 
 
 def _put_back(terminal: int, ours: list[Any] | None, before: list[Any]) -> None:
-    """Undo what we did, unless somebody else, such as the shell, has set the terminal since."""
+    """Undo what we did, unless another program, such as the shell, has set the terminal since."""
     if termios.tcgetattr(terminal) == ours:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 

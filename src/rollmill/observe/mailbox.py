@@ -22,7 +22,7 @@ TICK = 0.1  # seconds
 # While unrolls come, whose slots are few, the thread looks by itself and often: it still isn't woken.
 BRISK_TICK = 0.005
 BRISK_SECONDS = 0.2  # after the last unroll
-QUIET_SECONDS = 5.0  # that a run waits at its end before it says for whom
+QUIET_SECONDS = 5.0  # that a run waits at its end before it names the observer
 
 
 class Gone(Exception):
@@ -55,7 +55,7 @@ class Mailbox:
         self._is_skipping = False
         self._queued = 0  # events ever accepted
         self._handled = 0  # of them
-        self._awaited = 0  # how many of them somebody waits for
+        self._awaited = 0  # how many of them are waited for
         self._brisk_until = 0.0
         self._is_dozing = False  # the thread is in one of its longer waits
         self._failures_in_a_row = 0
@@ -138,7 +138,7 @@ class Mailbox:
     def flush(self, timeout: float) -> bool:
         """Wait until everything queued so far has been handed over; False if that takes longer than `timeout` seconds.
 
-        A detached observer keeps nobody waiting.
+        A detached observer is not waited for.
         """
         self.hurry()
         with self._changed:

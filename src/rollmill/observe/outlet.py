@@ -20,7 +20,7 @@ class Outlet:
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def isatty(self) -> bool:
-        """Whether somebody watches."""
+        """Whether it is a terminal."""
         try:
             return self._stream is not None and self._stream.isatty()
         except ValueError:  # closed

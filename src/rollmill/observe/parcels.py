@@ -1,6 +1,6 @@
 """Objects through a socket between a run and its helper process: pickles, with a descriptor where one goes along.
 
-Both ends are our own programs on one machine, and the socket has no name: nobody else can put anything into it.
+Both ends are our own programs on one machine, and the socket has no name: no other process can write to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def send(link: socket.socket, thing: Any, descriptor: int | None = None) -> None
 
 
 def receive(link: socket.socket) -> tuple[Any, int | None]:
-    """The next object, and the descriptor that came with it; EOFError when there is nobody at the other end."""
+    """The next object, and the descriptor that came with it; EOFError when the other end is closed."""
     head, descriptors, _, _ = socket.recv_fds(link, _HEAD.size, 1)
     while 0 < len(head) < _HEAD.size:
         head += _some(link, _HEAD.size - len(head))

@@ -82,7 +82,7 @@ class ProcessGuest:
             self._memory.close()
 
     def abandon(self) -> None:
-        """End the process although it is busy; whoever waits for its answer is told."""
+        """End the process although it is busy; a caller that waits for its answer is notified."""
         if self._process is not None:
             self._process.end()
 

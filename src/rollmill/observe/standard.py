@@ -53,4 +53,4 @@ def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = 
 
 
 def _nobody(line: str) -> None:
-    """Where nobody looks, nothing is told."""
+    """Without a console nothing is shown."""

@@ -69,7 +69,7 @@ class Tethered:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
-        if not self.wait(CLOSE_SECONDS):  # somebody has stopped the tether; the kernel kills the command with it
+        if not self.wait(CLOSE_SECONDS):  # the tether was stopped by a signal; the kernel kills the command with it
             self._process.kill()
             self._process.wait()
 
@@ -87,7 +87,7 @@ def main() -> int:
     child = os.fork()
     if child == 0:
         _become(command)
-    with suppress(OSError):  # the child does it too: whoever comes first
+    with suppress(OSError):  # the child does it too: either may be first
         os.setpgid(child, child)
     status = _watch(child, parent)
     _signal_group(child, signal.SIGKILL)  # what the command has left over
@@ -133,7 +133,7 @@ def _become(command: list[str]) -> None:
 
 
 def _watch(child: int, parent: int) -> int:
-    """Wait until the command ends, or end it when nobody holds the other end; its status."""
+    """Wait until the command ends, or end it when the other end is closed; its status."""
     handle = os.pidfd_open(child)
     poll = select.poll()
     poll.register(0, select.POLLIN)

@@ -30,7 +30,7 @@ class TrajectoryTap:
         self._changed = threading.Condition()
 
     def offer(self, trajectory: Trajectory, progress: Progress) -> bool:
-        """Take the slot over for whoever wants it; False if nobody does or may."""
+        """Take the slot over for the observers that want it; False if none does or may."""
         self._give_back()  # not counted as handing over: without us the learner would do it itself
         begun, fraction = perf_counter(), progress.fraction
         wanting = [

@@ -37,7 +37,7 @@ class AppendedFile:
         try:
             while written < len(rest):
                 written += os.write(self._descriptor, rest[written:])
-            # An unlinked file takes writes without complaint, and nobody would ever read them.
+            # An unlinked file takes writes without complaint, and they could never be read.
             if os.fstat(self._descriptor).st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, "the file was removed during the run", str(self.path))
         except OSError:
@@ -57,7 +57,7 @@ class AppendedFile:
             os.close(descriptor)
 
     def _take_back(self, before: int, written: int) -> None:
-        """Remove the part of a piece that found room, unless somebody else has written behind it."""
+        """Remove the part of a piece that found room, unless another process has written after it."""
         assert self._descriptor is not None
         with suppress(OSError):
             if written and os.fstat(self._descriptor).st_size == before + written:

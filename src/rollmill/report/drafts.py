@@ -61,7 +61,7 @@ def find_runs(path: Path) -> Iterator[RunProcess]:
 
 
 def find_drafts(run: RunProcess) -> list[Draft]:
-    """What dead processes left unfinished in a run; nothing as long as the run continues, or nobody here can tell."""
+    """What dead processes left unfinished in a run; nothing as long as the run continues, or that is unknown here."""
     if not run.has_ended:
         return []
     folders = [run.folder, *(run.folder / name for name in ("checkpoints", "logs", "tensorboard"))]

@@ -38,7 +38,7 @@ def read_evaluations(run: Path) -> Evaluated:
     """Look at evaluations.csv and the folders below evaluations/; what can't be read is passed over.
 
     So are evaluations in a changed environment (`env.…=`): their returns can't be compared with those of training; and
-    those of somebody else than the policy (`--policy`).
+    those of another player than the policy (`--policy`).
     """
     found = [(folder, record) for folder, record in _finished(run / "evaluations") if _is_of_policy(record)]
     folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))

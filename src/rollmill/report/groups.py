@@ -96,7 +96,7 @@ def _seed_runs(folder: Path) -> list[Path]:
 
 def _identity(record: Record) -> str:
     if not record.config:
-        return str(record.path)  # nobody knows what it is like
+        return str(record.path)  # nothing else is known of it
     settings = {key: value for key, value in record.config.items() if is_compared(key)}
     return json.dumps(settings, sort_keys=True, default=str)
 

@@ -45,7 +45,7 @@ def find_orphans(living: frozenset[int]) -> list[Orphan]:
     """Our own processes that carry the mark of a run whose main process has ended.
 
     Left alone are those in `living` (main processes of runs that continue), main processes of other marked processes,
-    whoever asks and what it runs in, and other containers, where process numbers mean something else.
+    the asking process and its ancestors, and other containers, where process numbers mean something else.
     """
     marked = {pid: mark for pid in _processes() if (mark := _mark(pid)) is not None}
     mains = {main for main, start in marked.values() if _start(main) == start}

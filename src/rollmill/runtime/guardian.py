@@ -84,7 +84,7 @@ class Guardian:
             [sys.executable, "-I", "-S", __file__, str(os.getpid()), self.mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,  # whoever reads what we print must not wait for it
+            stderr=subprocess.DEVNULL,  # a reader of our output must not wait for it
             env=os.environ | {RUN_VARIABLE: self.mark},
             start_new_session=True,  # no Ctrl-C reaches it
             bufsize=0,
@@ -136,7 +136,7 @@ class Guardian:
             self._process.stdin.close()
             try:
                 self._process.wait(timeout=CLOSE_SECONDS)
-            except subprocess.TimeoutExpired:  # somebody has stopped it
+            except subprocess.TimeoutExpired:  # it was stopped by a signal
                 self._process.kill()
                 self._process.wait()
             self._process = None

@@ -102,7 +102,7 @@ def _wired(plan: Blueprint, versions: int) -> Graph:
 
 
 def _step_links(i: int) -> tuple[Link, Link]:
-    """Scenes and decisions of one group; a few slots each, so that a slow collector delays nobody by a step."""
+    """Scenes and decisions of one group; a few slots each, so that a slow collector delays no step."""
     environment, collector = f"environment.{i}", f"collector.{i}"
     return (
         Link(

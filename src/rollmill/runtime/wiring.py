@@ -77,7 +77,7 @@ class SharedWiring:
         for name, link in self.links.items():
             plan = self.plans[name]
             if isinstance(plan, CellPlan):
-                continue  # nobody waits for the readers of a cell
+                continue  # the readers of a cell are never waited for
             consumers = [i for i, end in enumerate(link.consumers) if end.node in dead]
             for i in consumers:
                 plan.empty_ready(i)

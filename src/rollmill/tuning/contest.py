@@ -52,7 +52,7 @@ class Entry:
 
 
 class Watcher(Protocol):
-    """Whoever shows how the contest goes."""
+    """Displays how the contest goes."""
 
     def tick(self, text: str, fraction: float) -> None:
         """Time has passed."""

@@ -33,7 +33,7 @@ def compete(values: dict[str, Any], folder: Path, channel: socket.socket) -> Non
         finally:
             events.close()  # type: ignore[attr-defined]  # a generator
     except (BrokenPipeError, ConnectionResetError):
-        return  # nobody wants to know any more
+        return  # the result is not wanted any more
     except RollmillError as error:
         _send(channel, {"failed": str(error)})
     except Exception as error:

@@ -122,7 +122,7 @@ def ratio_text(entry: Entry, base: Entry) -> str:
 
 
 def _idle(entry: Entry) -> str:
-    """Of learner and workers; in one process nobody waits for anybody."""
+    """Of learner and workers; in one process there is no waiting."""
     shares = entry.shares
     if entry.setup.kind == "serial" or not {"learn", "env", "inference"} <= shares.keys():
         return _percent(shares.get("wait"))

@@ -1,7 +1,7 @@
 """The stand: one process that loads the numeric libraries once and forks the contestants, each of which then trains.
 
-It is told whom to start over a socket, with the socket of the contestant in the same message; the end of the first is
-the end of all of them, however the process that tunes has ended.
+It receives over a socket which contestant to start, with the contestant's socket in the same message. When the first
+socket is closed all contestants end, however the process that tunes has ended.
 """
 
 from __future__ import annotations

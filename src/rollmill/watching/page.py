@@ -1,4 +1,4 @@
-"""Scenes on a web page of this machine; nothing is loaded from elsewhere, and nobody elsewhere can connect."""
+"""Scenes on a web page of this machine; nothing is loaded from elsewhere, and no other machine can connect."""
 
 from __future__ import annotations
 
@@ -149,4 +149,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody wants a line per picture."""
+        """No log line per picture."""

@@ -15,7 +15,7 @@ class Scene:
     picture: Array  # uint8 [H, W, 3]
     title: str  # e.g. "ppo on CartPole-v1"
     run: str
-    trained_steps: int | None  # env steps that the policy had learned from; None where nobody has noted it
+    trained_steps: int | None  # env steps that the policy had learned from; None where it is unknown
     episode: int  # counted from 1, since watching began
     step: int  # agent decisions of this episode
     episode_return: float  # raw, so far
@@ -40,7 +40,7 @@ class Screen(Protocol):
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody looks; if not, nothing is played."""
+        """Whether there is a viewer; if not, nothing is played."""
         ...
 
     def show(self, scene: Scene) -> None:

@@ -30,7 +30,7 @@ REMEMBERED = 10  # returns
 def watch(
     path: Path,
     screen: Screen,
-    episodes: int | None = None,  # None: until somebody ends it
+    episodes: int | None = None,  # None: until it is ended
     greedy: bool = True,
     per_second: float | None = None,  # agent decisions; None: the environment's own rate; 0: as fast as it goes
     seed: int = 0,
@@ -123,7 +123,7 @@ class _Stage:
             time.sleep(END_SECONDS)
 
     def _keep_time(self) -> None:
-        """Wait until it is time for the next step, and while nobody looks."""
+        """Wait until it is time for the next step, and while there is no viewer."""
         while not self._screen.is_watched:
             time.sleep(WAIT_SECONDS)
         now = time.monotonic()

@@ -79,7 +79,7 @@ class DoomGroup(GymGroup):
             self._running[k] = False
 
     def info(self, k: int) -> dict[str, Any]:
-        """What the game says, put together only when somebody asks."""
+        """What the game says, put together only on request."""
         return cast(DoomEnv, self._instances[k].env).info()
 
     def _store(self, k: int, step: int, observation: Any) -> None:

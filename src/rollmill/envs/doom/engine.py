@@ -13,7 +13,7 @@ from rollmill.envs.doom import launcher
 from rollmill.envs.doom.blueprint import Blueprint
 from rollmill.errors import RollmillError
 
-# a game of several players in which nobody else takes part, so that there is no network either
+# a game of several players without other players, so that there is no network either
 _ALONE = "-host 1 -deathmatch +sv_spawnfarthest 1 +sv_forcerespawn 1 +sv_noautoaim 1 +viz_respawn_delay 0"
 
 
@@ -24,7 +24,7 @@ class Engine:
         self._blueprint = blueprint
         self._resolution = resolution
         self.is_deathmatch = blueprint.bots is not None
-        # at once, because starting takes long and whoever makes an environment expects that
+        # at once, because starting takes long and callers expect that when an environment is made
         self.game: Any = None if self.is_deathmatch else _start(blueprint, resolution, seed=0)
 
     def begin(self, seed: int) -> None:

@@ -65,10 +65,10 @@ def _leave_janitor(parent: int, folder: str, segments: list[str]) -> None:
         os._exit(1)
     child = os.fork()
     if child == 0:
-        os.setsid()  # whoever kills the group of the parent doesn't kill the janitor
+        os.setsid()  # a signal to the parent's group doesn't reach the janitor
         if os.fork() == 0:
             silence = os.open(os.devnull, os.O_RDWR)
-            for stream in (0, 1, 2):  # whoever reads what the parent prints must not wait for us
+            for stream in (0, 1, 2):  # a reader of the parent's output must not wait for us
                 os.dup2(silence, stream)
             _clean_up(watched, folder, segments)
         os._exit(0)

@@ -77,7 +77,7 @@ def measure(course: Course) -> dict[str, Any]:
 
 
 def run_course(config: EnvConfig, settings: OscillatorConfig, seed: int, player: Player) -> Course:
-    """Play the three phases in one go, in `settings.ensembles` ensembles; nobody acts but in the second."""
+    """Play the three phases in one go, in `settings.ensembles` ensembles; actions are taken only in the second."""
     from rollmill.envs.make import make_group
 
     size = settings.ensembles
@@ -105,5 +105,5 @@ def run_course(config: EnvConfig, settings: OscillatorConfig, seed: int, player:
 
 
 def _without_first_agent(config: EnvConfig) -> EnvConfig:
-    """The environment as the classical controllers have it: nobody else acts."""
+    """The environment as the classical controllers have it: without other actions."""
     return config.model_copy(update={"args": {key: value for key, value in config.args.items() if key != "frozen"}})

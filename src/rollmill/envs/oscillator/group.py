@@ -34,7 +34,7 @@ class OscillatorGroup:
     """K ensembles; the contract is `EnvGroup`, the definition is in docs/oscillator.md.
 
     A decision takes as many integration steps as the pulse is long; frames are integration steps. While `is_muted`,
-    nobody's action reaches the neurons.
+    no action reaches the neurons.
     """
 
     def __init__(self, config: EnvConfig, size: int) -> None:

@@ -69,7 +69,7 @@ class Engine(UnityEnvironment):  # type: ignore[misc]  # untyped
         for name, value in settings.parameters.items():
             self.parameters.set_float_parameter(name, value)
         try:
-            # without a file name it starts nothing itself and waits for whoever connects
+            # without a file name it starts nothing itself and waits for a connection
             super().__init__(seed=seed, base_port=0, side_channels=[self.parameters, engine_settings])
         except BaseException:
             self.end()
@@ -117,7 +117,7 @@ class Engine(UnityEnvironment):  # type: ignore[misc]  # untyped
 
 
 class _Communicator(RpcCommunicator):  # type: ignore[misc]  # untyped
-    """The server that the build connects to: on loopback, on a port that nobody else has or can take."""
+    """The server that the build connects to: on loopback, on a port that no other process has or can take."""
 
     def __init__(self, settings: UnityConfig) -> None:
         self._settings = settings
@@ -133,7 +133,7 @@ class _Communicator(RpcCommunicator):  # type: ignore[misc]  # untyped
                 continue
             # ML-Agents shares its port (so_reuseport): two programs then answer each other's builds
             server = grpc.server(ThreadPoolExecutor(max_workers=2), options=(("grpc.so_reuseport", 0),))
-            with suppress(RuntimeError):  # somebody was faster
+            with suppress(RuntimeError):  # another process was faster
                 self.port = server.add_insecure_port(f"127.0.0.1:{port}")  # 0: the kernel chooses
                 add_UnityToExternalProtoServicer_to_server(self.unity_to_external, server)
                 server.start()

@@ -28,7 +28,7 @@ class UnityEnv(gym.Env[Any, Any]):
     """One build in a process of its own.
 
     Unity takes a seed only when it starts, so the build is started by the first `reset`, with that episode's seed.
-    Whoever knows its looks already (`looks`) makes this without starting anything.
+    With known `looks` it is made without starting anything.
     """
 
     render_mode = "rgb_array"
