@@ -103,7 +103,7 @@ class EnvGroup(Protocol):
         ...
 
     def restore(self, k: int, data: bytes) -> None:
-        """Let row k continue from a snapshot and show what it showed; ValueError if the data is no such snapshot.
+        """Let row k continue from a snapshot and show what it showed; ValueError if the data is not such a snapshot.
 
         The row has just been reset with the seed of the snapshot's episode, possibly in another process. After an
         error it must be reset again.

@@ -13,7 +13,7 @@ from rollmill.envs.doom import launcher
 from rollmill.envs.doom.blueprint import Blueprint
 from rollmill.errors import RollmillError
 
-# a game of several players without other players, so that there is no network either
+# a multiplayer game with one player, so that there is no network either
 _ALONE = "-host 1 -deathmatch +sv_spawnfarthest 1 +sv_forcerespawn 1 +sv_noautoaim 1 +viz_respawn_delay 0"
 
 
