@@ -3,9 +3,9 @@
 It is PPO on unrolls that older policies made, and differs from `ppo.py` in this:
 
 - with mu the policy that made an unroll, the ratio r = pi(a|s) / mu(a|s) of the loss spans the whole lag;
-- advantages and value targets are V-trace's, from the values of the network as it is now: a minibatch of the first
-  pass is made of whole unrolls, the forward that learns gives pi and V of their T rows, and row T+1 the true last
-  bootstrap; what the first pass has found so, the others use as PPO does;
+- advantages and value targets are V-trace's, from the policy and the values of the network as it is now, row T+1 of an
+  unroll giving the true last bootstrap. With several epochs they are computed before the first step, and the epochs are
+  PPO's. With one, a minibatch is made of whole unrolls, and the forward that learns gives pi and V too;
 - unrolls that lag by more than `max_lag` updates are left out;
 - the learning rate may follow the KL divergence, and values may be learnt in units of the returns' deviation.
 
@@ -70,7 +70,7 @@ class APPOConfig(PPOConfig):
     )
     max_lag: int = Field(default=20, ge=0, description="updates; older unrolls are left out")
     epochs: int = Field(default=1, ge=1, description="passes over each batch")
-    minibatch: int = Field(default=256, ge=1, description="samples per gradient step; in the first pass whole unrolls")
+    minibatch: int = Field(default=256, ge=1, description="samples per gradient step; with one epoch whole unrolls")
     adaptive_kl: float | None = Field(
         default=None, gt=0, description="KL after an update that the learning rate aims at; null: the rate is fixed"
     )
@@ -95,13 +95,15 @@ class APPOConfig(PPOConfig):
         return Flow(self.unrolls, self.in_flight, self.target_lag, is_ordered=False)
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
-        """Minibatches must cut the batch of `columns` along whole unrolls and without rest."""
-        if self.minibatch % self.unroll or columns % (self.minibatch // self.unroll):
-            raise Refused(
-                f"algorithm.minibatch={self.minibatch} doesn't cut the batch along whole unrolls of {self.unroll}; "
-                f"choose {self.unroll} times a divisor of {columns}, the environments of an update's unrolls"
-            )
-        self._check_shards(self.minibatch // self.unroll)
+        """As PPO's; with one epoch minibatches must cut the batch of `columns` along whole unrolls."""
+        if self.epochs == 1:
+            if self.minibatch % self.unroll or columns % (self.minibatch // self.unroll):
+                raise Refused(
+                    f"algorithm.minibatch={self.minibatch} doesn't cut the batch along whole unrolls of {self.unroll}, "
+                    f"which algorithm.epochs=1 learns from; choose {self.unroll} times a divisor of {columns}, "
+                    "the environments of an update's unrolls"
+                )
+            self._check_shards(self.minibatch // self.unroll)
         super().check_batch(columns, is_recurrent)
 
     @property
@@ -126,7 +128,7 @@ class APPOConfig(PPOConfig):
 
 
 class Columns(NamedTuple):
-    """Whole unrolls side by side: what one gradient step of the first pass sees."""
+    """Whole unrolls side by side."""
 
     obs: Nested  # [(T+1) B, …], all rows in a row
     state: Nested  # [B, …], before the first step
@@ -150,7 +152,7 @@ class Targets(NamedTuple):
 
 
 class APPOUpdate:
-    """Epochs of minibatch steps on unrolls of any age; the first pass takes whole unrolls, the others are PPO's."""
+    """Epochs of minibatch steps on unrolls of any age; a single epoch takes whole unrolls, several are PPO's."""
 
     def __init__(self, network: Network, optimizer: Optimizer, config: APPOConfig) -> None:
         self._network, self._optimizer, self._config = network, optimizer, config
@@ -172,13 +174,15 @@ class APPOUpdate:
 
         network.train()
         taken = Steps([], [])
-        found = self._first_epoch(whole, batch, clip, context.rng, taken)
-        if config.epochs > 1:
+        if config.epochs == 1:
+            found = self._only_epoch(whole, batch, clip, context.rng, taken)
+        else:
+            found = self._find(whole, batch)
             known = self._known(whole, found)
-        for _ in range(1, config.epochs):
-            if taken.is_too_far(config):
-                break
-            ppo_epoch(known, network, self._optimizer, config, clip, context.rng, taken)
+            for _ in range(config.epochs):
+                ppo_epoch(known, network, self._optimizer, config, clip, context.rng, taken)
+                if taken.is_too_far(config):
+                    break
 
         if config.adaptive_kl is not None:
             seen["kl_after"] = moved = self._moved(whole, context.rng)
@@ -192,13 +196,21 @@ class APPOUpdate:
         metrics = {**summarise(taken, clip), **_importance(taken, config.rho_bar), "explained_variance": quality}
         return Update({**metrics, **seen}, torch.stack(taken.norms), MAY_BE_NAN)
 
-    def _first_epoch(
+    @torch.no_grad()
+    def _find(self, whole: Columns, batch: dict[str, Any]) -> Targets:
+        """The targets of all columns, a minibatch at a time: all activations of a CNN at once may not fit into memory."""
+        order = torch.arange(whole.reset.shape[1], device=whole.reset.device)
+        parts = [self.evaluate(part, batch)[1] for part in self._unrolls(whole, order)]
+        return Targets(*(torch.cat(fields, 1) for fields in zip(*parts, strict=True)))
+
+    def _only_epoch(
         self, whole: Columns, batch: dict[str, Any], clip: float | None, rng: np.random.Generator, taken: Steps
     ) -> Targets:
         """A gradient step per minibatch of whole unrolls; the targets that were computed on the way."""
         config = self._config
+        order = torch.from_numpy(rng.permutation(whole.reset.shape[1])).to(whole.reset.device)
         found = Targets(*(torch.empty_like(whole.reward) for _ in Targets._fields))
-        for part in self._unrolls(whole, rng):
+        for part in self._unrolls(whole, order):
             evaluated = []
             for shard in _shards(part, config.shards):
                 now, targets = self.evaluate(shard, batch)
@@ -235,7 +247,7 @@ class APPOUpdate:
         return Samples(part.log_prob, part.value, targets.advantage, returns)
 
     def _known(self, whole: Columns, found: Targets) -> Minibatch:
-        """All that the later passes learn from: with memory sequences [T, B], else single steps [N]."""
+        """All that several epochs learn from: with memory sequences [T, B], else single steps [N]."""
         steps, samples = len(whole.action), self._samples(whole, found)
         if self._network.is_recurrent:
             obs = nested.index(_unflat(whole.obs, whole.reset.shape), slice(0, steps))
@@ -290,16 +302,14 @@ class APPOUpdate:
             whole = whole._replace(number=torch.arange(whole.number.shape[1], device=ended.device).unsqueeze(0))
         return whole._replace(obs=self._network.arrange(whole.obs))
 
-    def _unrolls(self, whole: Columns, rng: np.random.Generator) -> Iterator[Columns]:
-        """Minibatches of whole unrolls in shuffled order; nothing is copied where one holds them all."""
-        steps, columns = whole.action.shape[:2]
-        count = max(steps * columns // self._config.minibatch, 1)
-        if count == 1:
+    def _unrolls(self, whole: Columns, order: torch.Tensor) -> Iterator[Columns]:
+        """Minibatches of whole unrolls in the order of these columns; nothing is copied where one holds them all."""
+        count = min(whole.action.shape[0] * len(order) // self._config.minibatch, len(order))
+        if count <= 1:
             yield whole
             return
-        order = torch.from_numpy(rng.permutation(columns)).to(whole.action.device)
-        for columns_of_one in order.tensor_split(count):
-            yield _chosen(whole, columns_of_one)
+        for columns in order.tensor_split(count):
+            yield _chosen(whole, columns)
 
     @torch.no_grad()
     def _moved(self, whole: Columns, rng: np.random.Generator) -> float:
