@@ -376,7 +376,7 @@ def test_a_minibatch_that_cuts_through_unrolls_is_refused(minibatch):
         config.check_batch(8, is_recurrent=False)
     APPOConfig(unroll=32, minibatch=64).check_batch(8, is_recurrent=False)
     APPOConfig(unroll=32, minibatch=16, epochs=2).check_batch(8, is_recurrent=False)
-    with pytest.raises(Refused, match="algorithm.minibatch=16 cuts through sequences of 32 steps"):
+    with pytest.raises(Refused, match=r"algorithm\.minibatch=16 cuts through sequences of 32 steps"):
         APPOConfig(unroll=32, minibatch=16, epochs=2).check_batch(8, is_recurrent=True)
 
 

@@ -198,7 +198,7 @@ class APPOUpdate:
 
     @torch.no_grad()
     def _find(self, whole: Columns, batch: dict[str, Any]) -> Targets:
-        """The targets of all columns, a minibatch at a time: all activations of a CNN at once may not fit into memory."""
+        """The targets of all columns, a minibatch at a time: the activations of all may not fit into memory."""
         order = torch.arange(whole.reset.shape[1], device=whole.reset.device)
         parts = [self.evaluate(part, batch)[1] for part in self._unrolls(whole, order)]
         return Targets(*(torch.cat(fields, 1) for fields in zip(*parts, strict=True)))
