@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from rollmill.envs.check import random_actions
+from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.make import make_group

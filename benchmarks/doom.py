@@ -20,9 +20,9 @@ import numpy as np
 from numpy.random import Generator
 
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.doom.blueprint import make_blueprint
-from rollmill.envs.doom.engine import Engine
 from rollmill.envs.make import make_group
+from rollmill_envs.doom.doom_spec import make_blueprint
+from rollmill_envs.doom.engine import Engine
 
 Play = Callable[[Generator, int], None]
 WHOLE = {"width": 160, "height": 120}

@@ -20,11 +20,11 @@ import torch
 
 from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.recipe import OptimizerSettings
+from rollmill.launch.process import tune_allocator
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.models.config import ModelConfig
 from rollmill.models.inputs import image_layout
 from rollmill.models.network import Network, build_network
-from rollmill.runtime.process import tune_allocator
 
 _DOOM_CONV = ((32, 8, 4), (64, 4, 2), (128, 3, 2))
 

@@ -35,7 +35,7 @@ class Growth:
 
 
 class ProcessTree:
-    """The samples of a process and of all that descend from it, by name: main, guardian, nursery, worker.0, …"""
+    """The samples of a process and of all that descend from it, by name: main, guardian, forkserver, worker.0, …"""
 
     def __init__(self, main: int) -> None:
         self._main = psutil.Process(main)
@@ -55,10 +55,10 @@ class ProcessTree:
     def _named(self, process: psutil.Process) -> str:
         """A name for a process that is new; a replaced worker counts as another."""
         command = " ".join(process.cmdline())
-        if self._names.get(process.ppid()) == "nursery":
+        if self._names.get(process.ppid()) == "forkserver":
             kind = f"worker.{sum(name.startswith('worker') for name in self._names.values())}"
         else:
-            kind = next((kind for kind in ("guardian", "nursery") if kind in command), f"helper {process.pid}")
+            kind = next((kind for kind in ("guardian", "forkserver") if kind in command), f"helper {process.pid}")
         return self._names.setdefault(process.pid, kind)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.driver import MUJOCO_STEPS, SETTLING, FixedLength, SolveClock, Throughput, argument_parser, emit
-from rollmill.config_file import Loaded
+from rollmill.config.load import Loaded
+from rollmill.events import EpisodesEnded, RunStarted, Updated
 from rollmill.experiment import Experiment, ExperimentConfig, load_config
-from rollmill.observe.events import EpisodesEnded, RunStarted, Updated
 
 QUIET = ["observe.console=none"]  # everything else that is kept of a run stays on, as it ships
 SAME_FOR_ALL = [

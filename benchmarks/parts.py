@@ -23,11 +23,11 @@ import torch
 from benchmarks.ours import settings_of
 from rollmill import nested
 from rollmill.algorithms.recipe import Update, UpdateContext
-from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint, draw_graph
 from rollmill.envs.make import make_group
+from rollmill.launch.process import set_threads, tune_allocator
 from rollmill.learners.optimizer import FlatOptimizer
 from rollmill.runtime.blueprint import Blueprint
-from rollmill.runtime.process import set_threads, tune_allocator
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.types import Array
 

@@ -125,6 +125,13 @@ def save(record: Record, text: str, folder: Path) -> None:
     (folder / f"{record['workload']}.md").write_text(text)
 
 
+def saved_pairs(workload: str) -> list[dict[str, Any]]:
+    """The pairs of runs in the results file of a workload."""
+    file = RESULTS / f"{workload}.json"
+    pairs: list[dict[str, Any]] = json.loads(file.read_text())["pairs"] if file.exists() else []
+    return pairs
+
+
 def markdown(record: Record) -> str:
     """A results file for reading."""
     lines = [

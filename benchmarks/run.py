@@ -30,6 +30,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=0.0, help="seconds to wait, and to repeat a run, while others use the machine"
     )
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the rounds in results/ and make those that are missing"
+    )
     parser.add_argument("--quick", action="store_true", help="one round of 3 s; kept apart in results/quick")
     arguments = parser.parse_args()
     arguments.peers = arguments.peers.split(",")
@@ -77,8 +80,9 @@ def measure(
     print(f"\n{workload.name}: {workload.title}", flush=True)
     runner = Runner(arguments.seconds, arguments.patience)
     peers = [PEERS[name] for name in pythons if name in workload.goals]
-    load, pairs = os.getloadavg()[0], []
-    for round_number in range(1, arguments.rounds + 1):
+    load = os.getloadavg()[0]
+    pairs = report.saved_pairs(workload.name) if arguments.resume else []
+    for round_number in range(1 + max((pair["round"] for pair in pairs), default=0), arguments.rounds + 1):
         for peer in peers:
             pair: dict[str, Any] = {"round": round_number, "peer": peer.name, "seed": round_number}
             pair["ours"] = runner.run_ours(workload, round_number)

@@ -21,8 +21,8 @@ from benchmarks import report
 from benchmarks.bystanders import Bystanders
 from benchmarks.machine import ROOT, describe_run
 from benchmarks.memory import EDGE, Growth, ProcessTree, Sample, growth, thinned
+from rollmill.events import Checkpointed, Checkpointing, Updated
 from rollmill.experiment import Experiment, load_config
-from rollmill.observe.events import Checkpointed, Checkpointing, Updated
 
 CARTPOLE, PONG = "configs/ppo/cartpole.yaml", "configs/ppo/pong.yaml"
 RUNTIMES = {

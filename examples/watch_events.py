@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rollmill
 from rollmill.errors import Refused
-from rollmill.observe.events import EpisodesEnded
+from rollmill.events import EpisodesEnded
 
 CONFIG = Path(__file__).parents[1] / "configs/ppo/cartpole.yaml"
 USAGE = "usage: python examples/watch_events.py [TARGET] [KEY=VALUE]..., such as 475 train.steps=50000"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 
-from rollmill.caches import own_folder
+from rollmill.launch.caches import own_folder
 
 
 def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch):

@@ -5,104 +5,114 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "rollmill"
+SOURCE = Path(__file__).parents[1] / "src"
 
-LAYERS = [
-    {
-        "types",
-        "nested",
-        "fields",
-        "spaces",
-        "seeding",
-        "config",
-        "config_file",
-        "config_yaml",
-        "errors",
-        "loading",
-        "liveness",
-        "pulse",
-        "caches",
-        "children",
-        "sampling",
-        "native",
-        "numerics",
-        "student",
-    },
-    {"models"},
-    {"stores", "transport", "algorithms", "envs"},
-    {"actors", "learners", "observe"},
-    {"runtime"},
-    {
-        "experiment",
-        "retrace",
-        "evaluation",
-        "seeds",
-        "policy",
-        "assembly",
-        "settings",
-        "run_folder",
-        "resuming",
-        "saving",
-        "session",
-        "interruption",
-        "watching",
-        "tuning",
-        "profiling",
-    },
-    {"cli", "report", "__main__", "__init__"},
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+# A room imports from its own line and from the lines above it, at any depth of its code.
+ROOMS = """
+types nested fields spaces seeding errors events numerics intervals
+config
+launch
+native
+models
+envs transport
+algorithms stores rollmill_envs
+flight persist
+actors
+learners
+observe
+console
+runtime
+settings
+doctor resuming saving
+play
+session
+experiment retrace
+profiling trials
+report
+cli __init__ __main__
+"""
+LEVEL = {room: level for level, line in enumerate(ROOMS.strip().splitlines()) for room in line.split()}
+
+
+def room_of(parts: tuple[str, ...] | list[str]) -> str:
+    """The room of a module: the first name below `rollmill`, or a package of environments as a whole."""
+    return parts[1].removesuffix(".py") if parts[0] == "rollmill" else parts[0]
 
 
 def imports(path: Path) -> set[str]:
-    """The parts of rollmill that a file imports, at any depth of its code."""
+    """The rooms that a file imports from, at any depth of its code."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "rollmill":
-            parts = node.module.split(".")
-            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("rollmill"):
+            names = [node.module] if node.module != "rollmill" else [f"rollmill.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("rollmill.")}
+            names = [alias.name for alias in node.names if alias.name.startswith("rollmill")]
+        else:
+            continue
+        found |= {room_of(name.split(".")) for name in names if name != "rollmill"}
     return found
-
-
-def part_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def test_imports_point_downwards():
     files = sorted(SOURCE.rglob("*.py"))
     assert len(files) > 50
     upward = [
-        f"{path.relative_to(SOURCE)} imports {name}"
+        f"{path.relative_to(SOURCE)} imports {room}"
         for path in files
-        for name in imports(path)
-        if LEVEL[name] > LEVEL[part_of(path)]
+        for room in imports(path)
+        if LEVEL[room] > LEVEL[room_of(path.relative_to(SOURCE).parts)]
     ]
     assert not upward
 
 
+def test_no_modules_import_each_other_in_a_circle():
+    """Also not inside functions: what hides a circle does not remove it."""
+    modules = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in SOURCE.rglob("*.py")}
+    wanted = {name: modules_imported(path, modules) for name, path in modules.items()}
+    while free := [name for name, others in wanted.items() if not others & wanted.keys()]:
+        for name in free:
+            del wanted[name]
+    circle = {name for name in wanted if any(name in others for others in wanted.values())}
+    assert not circle
+
+
+def modules_imported(path: Path, modules: dict[str, Path]) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & modules.keys()
+
+
+def test_the_core_does_not_know_the_families():
+    for path in (SOURCE / "rollmill").rglob("*.py"):
+        assert "rollmill_envs" not in path.read_text(), path
+
+
 def test_algorithms_know_nothing_of_transport_stores_or_environments():
-    for path in (SOURCE / "algorithms").glob("*.py"):
-        allowed = {"algorithms", *LAYERS[0], *LAYERS[1]}
-        assert imports(path) <= allowed, path.name
+    for path in (SOURCE / "rollmill" / "algorithms").glob("*.py"):
+        assert not imports(path) & {"transport", "stores", "envs", "launch", "persist"}, path.name
 
 
 def test_stores_transport_and_envs_never_import_algorithms():
     for part in ("stores", "transport", "envs", "models"):
-        for path in (SOURCE / part).rglob("*.py"):
+        for path in (SOURCE / "rollmill" / part).rglob("*.py"):
             assert "algorithms" not in imports(path), path
 
 
-def test_no_file_is_named_after_nothing():
-    names = {path.stem for path in SOURCE.rglob("*.py")}
-    assert not names & {"utils", "common", "misc", "helpers"}
+def test_file_names_say_one_thing_each():
+    names = [path.stem for path in SOURCE.rglob("*.py") if path.parent.name != "cli" and path.stem != "__init__"]
+    assert not set(names) & {"utils", "common", "misc", "helpers"}
+    assert not [name for name, count in Counter(names).items() if count > 1 and name != "config"]
 
 
 def test_reports_and_observers_work_without_torch():
-    code = "import sys; import rollmill.report.runs, rollmill.observe.standard; assert 'torch' not in sys.modules"
+    code = "import sys; import rollmill.report.runs, rollmill.console.standard; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from rollmill.student import deviation, t_point, welch_half_width
+from rollmill.intervals import deviation, t_point, welch_half_width
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 30, 31, 60, 1000])

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rollmill.envs.single import make_env
-    from rollmill.evaluation.evaluate import evaluate
     from rollmill.experiment import Experiment, Run, load, load_config, resume, train
     from rollmill.numerics import portable
     from rollmill.observe.hooks import Hooks
+    from rollmill.play.evaluate import evaluate
 
 __all__ = ["Experiment", "Hooks", "Run", "evaluate", "load", "load_config", "make_env", "portable", "resume", "train"]
 
 _ELSEWHERE = {
     "Hooks": "rollmill.observe.hooks",
-    "evaluate": "rollmill.evaluation.evaluate",
+    "evaluate": "rollmill.play.evaluate",
     "make_env": "rollmill.envs.single",
     "portable": "rollmill.numerics",
 }

@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.algorithms.registry import RECIPES, find_recipe
-from rollmill.assembly import draw_blueprint, draw_graph
-from rollmill.config import shown
-from rollmill.config_file import Loaded
-from rollmill.envs.restore_trial import EXACT, resume_grade
+from rollmill.config.base import shown
+from rollmill.config.load import Loaded
+from rollmill.console.standard import default_observers
+from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
-from rollmill.interruption import Interruption
-from rollmill.learners.checkpoint_files import MANIFEST
+from rollmill.events import Event, Opened, Progress
+from rollmill.launch.interruption import Interruption
+from rollmill.launch.pulse import watchdog
 from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 from rollmill.numerics import facts, require
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Event, Opened, Progress
-from rollmill.observe.guests import make_guests
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.observer import Observer
 from rollmill.observe.phrases import amount, count
-from rollmill.observe.resume import trim
-from rollmill.observe.standard import default_observers
-from rollmill.policy import LoadedPolicy, load
-from rollmill.pulse import watchdog
+from rollmill.observe.user_observers import make_user_observers
+from rollmill.persist.checkpoint_files import MANIFEST
+from rollmill.persist.rewind import trim
+from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.play.trained_policy import LoadedPolicy, load
 from rollmill.resuming import Reopened, reopen, weights_at
-from rollmill.run_folder import MARK, RunFolder
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import ThreadsConfig
 from rollmill.runtime.processes import ProcessRuntime
@@ -132,8 +132,8 @@ class Experiment:
     def run(self) -> Iterator[Event]:
         """Train, yielding every event after it was handed to the observers; the run folder is complete at the end."""
         observe = self.config.observe
-        guests = make_guests(observe.observers, self._hooks)
-        spare_slots = observe.spare_slots if any(guest.trajectories_after is not None for guest in guests) else 0
+        users = make_user_observers(observe.observers, self._hooks)
+        spare_slots = observe.spare_slots if any(user.trajectories_after is not None for user in users) else 0
         with watchdog(self.config.runtime.env_seconds):
             blueprint = draw_blueprint(self.config, spare_slots)
             grade = self._resume_grade()
@@ -155,7 +155,7 @@ class Experiment:
             self._interruption.on_request = partial(self._end_training, runtime)
             dispatcher = Dispatcher(
                 observers,
-                guests=guests,
+                users=users,
                 spare_slots=spare_slots,
                 is_hurried=lambda: self._interruption.is_wanted,
             )
@@ -308,7 +308,7 @@ def _tiny(config: ExperimentConfig) -> ExperimentConfig:
 
 def check_config(loaded: Loaded[ExperimentConfig]) -> None:
     """Everything that training would check before its first step, without training."""
-    make_guests(loaded.config.observe.observers)
+    make_user_observers(loaded.config.observe.observers)
     draw_graph(draw_blueprint(loaded.config))
 
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rollmill.caches import own_folder
+from rollmill.launch.caches import own_folder
 
 F = TypeVar("F", bound=Callable[..., Any])
 

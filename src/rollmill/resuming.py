@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rollmill.config import shown
-from rollmill.config_file import Loaded, flattened
+from rollmill.config.base import shown
+from rollmill.config.load import Loaded, flattened
 from rollmill.errors import Refused
-from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints, Found
-from rollmill.learners.checkpoint_files import MANIFEST
-from rollmill.run_folder import MARK, RunFolder
+from rollmill.persist.checkpoint_files import MANIFEST
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Found
+from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.settings import ExperimentConfig, load_run_config
 from rollmill.types import Array
 

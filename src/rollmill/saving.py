@@ -10,11 +10,11 @@ from time import monotonic, perf_counter
 from typing import Any
 
 from rollmill.errors import nearest
-from rollmill.learners.checkpoint import EVALUATION, Checkpoints, Content
-from rollmill.learners.checkpoint_files import write_files
-from rollmill.learners.evaluated import best_in
+from rollmill.events import Checkpointed, Event, Progress, Said
 from rollmill.learners.learner import Learner
-from rollmill.observe.events import Checkpointed, Event, Progress, Said
+from rollmill.persist.best import best_in
+from rollmill.persist.checkpoint_files import write_files
+from rollmill.persist.checkpoints import EVALUATION, Checkpoints, Content
 
 
 class Saver:

@@ -10,19 +10,10 @@ from time import perf_counter
 from typing import Any
 
 from rollmill.actors.episodes import UNRESTORED
-from rollmill.actors.evaluate import Scored, play_greedily, play_randomly
-from rollmill.envs.restore_trial import EXACT
+from rollmill.doctor.oversubscription import oversubscribed_threads
+from rollmill.doctor.restore_trial import EXACT
 from rollmill.errors import Detected, NoExperience, RollmillError, Stalled, WorkerFailed
-from rollmill.interruption import Interruption
-from rollmill.learners.checkpoint import Checkpoints, Content
-from rollmill.learners.flight import NAME as FLIGHT_LOG
-from rollmill.learners.flight import FlightWriter
-from rollmill.learners.journal import resume_points_from
-from rollmill.learners.learner import Learner
-from rollmill.models.weights import parameters_sha256
-from rollmill.numerics import REMEDY, difference, facts, plan_line
-from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import (
+from rollmill.events import (
     Checkpointing,
     ComponentFailed,
     Event,
@@ -32,12 +23,21 @@ from rollmill.observe.events import (
     Stopped,
     Updated,
 )
-from rollmill.pulse import watchdog
+from rollmill.flight.log import NAME as FLIGHT_LOG
+from rollmill.flight.log import FlightWriter
+from rollmill.launch.interruption import Interruption
+from rollmill.launch.process import tune_allocator
+from rollmill.launch.pulse import watchdog
+from rollmill.learners.journal import resume_points_from
+from rollmill.learners.learner import Learner
+from rollmill.models.weights import parameters_sha256
+from rollmill.numerics import REMEDY, difference, facts, plan_line
+from rollmill.observe.dispatcher import Dispatcher
+from rollmill.persist.checkpoints import Checkpoints, Content
+from rollmill.persist.run_folder import RunFolder
+from rollmill.play.scores_alone import Scored, play_greedily, play_randomly
 from rollmill.resuming import Reopened, identity
-from rollmill.run_folder import RunFolder
 from rollmill.runtime.blueprint import Blueprint
-from rollmill.runtime.oversubscription import oversubscribed_threads
-from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.saving import Saver, write_dump

@@ -12,14 +12,14 @@ from pydantic import Field, model_validator
 from rollmill.algorithms.appo import APPOConfig
 from rollmill.algorithms.ppo import PPOConfig
 from rollmill.algorithms.vpg import VPGConfig
-from rollmill.config import Config
-from rollmill.config_file import Loaded, build, load
+from rollmill.config.base import Config
+from rollmill.config.load import Loaded, build, load
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import path_args
-from rollmill.learners.checkpoint import EVALUATION, CheckpointConfig
 from rollmill.learners.learner import TrainConfig
 from rollmill.models.config import ModelConfig
 from rollmill.observe.config import ObserveConfig, ObserverConfig
+from rollmill.persist.checkpoints import EVALUATION, CheckpointConfig
 from rollmill.runtime.config import RuntimeConfig
 
 
@@ -78,7 +78,7 @@ def _anchored(loaded: Loaded[ExperimentConfig], folder: Path) -> Loaded[Experime
     if place.endswith(".py"):
         env = config.env.model_copy(update={"id": f"{_absolute(place, folder)}:{name}"})
         config = config.model_copy(update={"env": env})
-    paths = {key: config.env.args[key] for key in path_args(config.env.id) if key in config.env.args}
+    paths = {key: config.env.args[key] for key in path_args(config.env) if key in config.env.args}
     if paths:
         args = {key: _absolute(path, folder) if isinstance(path, str) else path for key, path in paths.items()}
         env = config.env.model_copy(update={"args": {**config.env.args, **args}})

@@ -12,8 +12,8 @@ import pytest
 from pydantic import Field
 
 from rollmill.cli import main
-from rollmill.config import Config
-from rollmill.config_file import Loaded, load
+from rollmill.config.base import Config
+from rollmill.config.load import Loaded, load
 from rollmill.errors import Refused
 
 

@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from rollmill.cli import main
+from rollmill.launch.sampler import BEGUN, Sampler, Waits
+from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.stacks import Sampled, Stack, read_samples, speedscope
-from rollmill.profiling.table import lines_of, processes_of, rows_of
 from rollmill.profiling.usage import family_usage, spent
-from rollmill.sampling import BEGUN, Sampler, Waits
 from rollmill.transport.ports import PortCounters
 
 UPDATE = ("rollmill.learners.learner:Learner.work", "rollmill.algorithms.ppo:PPOUpdate.__call__")

@@ -17,8 +17,8 @@ import pytest
 import rollmill
 from rollmill.cli import main
 from rollmill.errors import Refused
-from rollmill.seeds.folder import SeedsFolder
-from rollmill.seeds.plan import cores_needed, deal_cores, read_seeds
+from rollmill.trials.seed_plan import cores_needed, deal_cores, read_seeds
+from rollmill.trials.seeds_folder import SeedsFolder
 
 CONFIG = """\
 env: {id: CartPole-v1, groups: 2, group_size: 4}

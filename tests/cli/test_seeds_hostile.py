@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import rollmill.seeds.folder
+import rollmill.trials.seeds_folder
 from rollmill.cli import main
 from rollmill.errors import Refused
-from rollmill.seeds.folder import SeedsFolder
+from rollmill.trials.seeds_folder import SeedsFolder
 
 CONFIG = """\
 env: {id: CartPole-v1, groups: 1, group_size: 4}
@@ -54,7 +54,7 @@ def test_a_full_disk_ends_no_run(config, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(rollmill.seeds.folder, "write_atomically", refuse)
+        full.setattr(rollmill.trials.seeds_folder, "write_atomically", refuse)
         folder.mark(1, "running")
     folder.mark(2, "running")
     assert json.loads((config / "seeds.json").read_text())["status"] == {"1": "running", "2": "running"}

@@ -21,12 +21,12 @@ import yaml
 from rollmill.cli import main
 from rollmill.errors import Refused
 from rollmill.settings import load_config
-from rollmill.tuning.contest import Contest, Entry, seconds_for
-from rollmill.tuning.display import remarks, table, verdict
-from rollmill.tuning.fragment import fragment_path, write_fragment
-from rollmill.tuning.setups import Setup, anchors, every_setup
-from rollmill.tuning.stand import Contestant
-from rollmill.tuning.tune import _notes
+from rollmill.trials.contest import Contest, Entry, seconds_for
+from rollmill.trials.fragment import fragment_path, write_fragment
+from rollmill.trials.setups import Setup, anchors, every_setup
+from rollmill.trials.stand import Contestant
+from rollmill.trials.tune import _notes
+from rollmill.trials.tuning_display import remarks, table, verdict
 
 SMALL = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
@@ -343,10 +343,10 @@ def test_an_interrupted_tuning_leaves_nothing(tmp_path, number):
     try:
         family = []
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not any("nursery" in " ".join(words) for _, words in family):
+        while time.monotonic() < deadline and not any("forkserver" in " ".join(words) for _, words in family):
             time.sleep(0.1)
             family = members(tuner.pid)
-        assert len(family) >= 3  # the stand, a contestant, its nursery
+        assert len(family) >= 3  # the stand, a contestant, its forkserver
         tuner.send_signal(number)
         assert tuner.wait(20) == (130 if number == signal.SIGINT else -number)
         gone_by = time.monotonic() + 20

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, model_validator
 
-from rollmill.config import Config
-from rollmill.config_file import load
+from rollmill.config.base import Config
+from rollmill.config.load import load
 from rollmill.errors import Refused
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rollmill.config_file import build
+from rollmill.config.load import build
 from rollmill.errors import Refused
 
 OK = "train: {steps: 512}\nseed: 7\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollmill.config_file import Row, build, config_files, describe, dump, json_schema, load
+from rollmill.config.load import Row, build, config_files, describe, dump, json_schema, load
 
 TEXT = """\
 seed: 5

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rollmill.config import Origin
-from rollmill.config_file import load
-from rollmill.config_yaml import parse
+from rollmill.config.base import Origin
+from rollmill.config.load import load
+from rollmill.config.yaml_text import parse
 from rollmill.errors import Refused
 
 

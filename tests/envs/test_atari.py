@@ -9,10 +9,10 @@ import ale_py
 import numpy as np
 import pytest
 
-from rollmill.envs.atari import AtariGame, AtariGroup
 from rollmill.envs.config import AtariConfig, EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.errors import Refused
+from rollmill_envs.atari.atari_group import AtariGame, AtariGroup
 
 ON = np.ones(1, bool)
 

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rollmill.envs.check import check_group, random_actions
+from rollmill.doctor.env_check import check_group, random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.gym_group import GymGroup

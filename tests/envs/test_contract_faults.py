@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollmill.envs.check import check_group
+from rollmill.doctor.env_check import check_group
 from rollmill.envs.config import EnvConfig
 from rollmill.errors import Refused
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.dodgeball import SCRIPTS
-from rollmill.envs.dodgeball.scene import ATTITUDE, TURNING, VELOCITY
 from rollmill.envs.make import make_group
 from rollmill.errors import Refused
+from rollmill_envs.dodgeball import SCRIPTS
+from rollmill_envs.dodgeball.arena import ATTITUDE, TURNING, VELOCITY
 
 ON = np.ones(1, bool)
 HOLD = np.array([[1, 1, 1, 1]])
@@ -329,6 +329,6 @@ def test_what_can_not_be_is_refused_in_one_line(env_id, args, message):
 
 
 def test_without_the_compiler_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr("rollmill.envs.dodgeball.find_spec", lambda name: None)
+    monkeypatch.setattr("rollmill_envs.dodgeball.find_spec", lambda name: None)
     with pytest.raises(Refused, match=r'needs the extra \'native\': pip install "rollmill\[native\]"'):
         make_group(EnvConfig(id="dodgeball/box"), 1)

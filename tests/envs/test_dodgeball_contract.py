@@ -16,10 +16,10 @@ from test_group_contract import (  # noqa: F401  # collected here too, with the 
 )
 from test_restore_contract import Play, assert_equal_futures, bits
 
-from rollmill.envs.check import random_actions
+from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.envs.players import base_group
+from rollmill.envs.player import base_group
 
 CONFIGS = {
     "box": EnvConfig(id="dodgeball/box", time_limit=30),

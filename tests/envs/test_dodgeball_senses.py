@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.dodgeball.scene import ATTITUDE
 from rollmill.envs.make import make_group
+from rollmill_envs.dodgeball.arena import ATTITUDE
 
 
 def turned(quaternion, vector):

@@ -25,14 +25,14 @@ from test_group_contract import (  # noqa: F401  # the contract's own tests, wit
     test_the_final_observation_stays_until_the_reset_and_stepping_it_is_an_error,
 )
 
-from rollmill.envs.check import check_group, random_actions
+from rollmill.doctor.env_check import check_group, random_actions
+from rollmill.doctor.restore_trial import EXACT, resume_grade
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.doom import names
-from rollmill.envs.doom.actions import Groups, combined_actions, flat_actions
-from rollmill.envs.doom.launcher import segments_of
 from rollmill.envs.make import make_group
-from rollmill.envs.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
+from rollmill_envs.doom import names
+from rollmill_envs.doom.actions import Groups, combined_actions, flat_actions
+from rollmill_envs.doom.launcher import segments_of
 
 IDLE, LEFT, RIGHT, ATTACK = range(4)  # of doom/basic
 SMALL = {"width": 32, "height": 24}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rollmill import nested
-from rollmill.envs.check import random_actions
+from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import AtariConfig, EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.types import lead

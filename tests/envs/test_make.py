@@ -159,7 +159,7 @@ def test_a_file_that_does_not_import_is_refused_with_its_line(folder, source, co
 
 
 def test_a_file_is_loaded_once_until_it_is_edited_and_shadows_nothing(folder):
-    from rollmill.loading import load_object
+    from rollmill.config.user_code import load_object
 
     (folder / "json.py").write_text("class Mine: pass\n")
     import json
@@ -189,7 +189,7 @@ def test_the_list_of_environments_does_not_depend_on_what_was_imported():
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
     code = (
-        "import sys, rollmill.envs.check; from rollmill.envs.config import EnvConfig;"
+        "import sys, rollmill.doctor.env_check; from rollmill.envs.config import EnvConfig;"
         "assert EnvConfig(id='Pong').is_atari; assert not {'ale_py', 'cv2', 'torch'} & set(sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

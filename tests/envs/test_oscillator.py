@@ -8,9 +8,9 @@ from oscillator_reference import SLOPES, Ensemble
 
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.envs.oscillator.kernels import SCRATCH_ROWS, advance_bvp, advance_hindmarsh_rose, total
 from rollmill.envs.single import make_env
 from rollmill.errors import Refused
+from rollmill_envs.oscillator.kernels import SCRATCH_ROWS, advance_bvp, advance_hindmarsh_rose, total
 
 pytest.importorskip("numba")
 
@@ -199,7 +199,7 @@ def test_it_is_a_gymnasium_environment(env_id):
 
 
 def test_without_numba_the_pip_line_is_named(monkeypatch):
-    import rollmill.envs.oscillator as family
+    import rollmill_envs.oscillator as family
 
     monkeypatch.setattr(family, "find_spec", lambda name: None)
     assert family.names() == []

@@ -7,10 +7,10 @@ import pytest
 import test_group_contract as contract
 import test_restore_contract as restoring
 
-from rollmill.envs.check import check_group, random_actions
+from rollmill.doctor.env_check import check_group, random_actions
+from rollmill.doctor.restore_trial import EXACT, resume_grade
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.envs.restore_trial import EXACT, resume_grade
 
 pytest.importorskip("numba")
 

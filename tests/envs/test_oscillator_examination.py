@@ -9,9 +9,9 @@ import rollmill
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import examine_of, scripts_of
 from rollmill.envs.make import make_group
-from rollmill.envs.oscillator import controllers
-from rollmill.envs.oscillator.examine import FORMS, Course, examine, measure
 from rollmill.errors import Refused
+from rollmill_envs.oscillator import controllers
+from rollmill_envs.oscillator.examine import FORMS, Course, examine, measure
 
 pytest.importorskip("numba")
 

@@ -8,9 +8,9 @@ from oscillator_reference import Ensemble
 
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.envs.oscillator.settings import BvpConfig
-from rollmill.envs.oscillator.stimulus import pulse_of
 from rollmill.errors import Refused
+from rollmill_envs.oscillator.config import BvpConfig
+from rollmill_envs.oscillator.stimulus import pulse_of
 
 pytest.importorskip("numba")
 

@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import NoPicture, even_sided
 from rollmill.envs.make import make_group
-from rollmill.envs.players import base_group
+from rollmill.envs.player import base_group
 from rollmill.envs.single import make_env
 from rollmill.errors import Refused
 

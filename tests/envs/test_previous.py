@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rollmill import nested
-from rollmill.envs.check import random_actions
+from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.make import make_group

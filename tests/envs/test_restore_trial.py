@@ -6,9 +6,9 @@ from time import monotonic
 
 import pytest
 
+from rollmill.config.user_code import load_object
+from rollmill.doctor.restore_trial import resume_grade
 from rollmill.envs.config import AtariConfig, EnvConfig
-from rollmill.envs.restore_trial import resume_grade
-from rollmill.loading import load_object
 
 SOURCE = """
 import time

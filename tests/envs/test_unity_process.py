@@ -17,9 +17,9 @@ import yaml
 from unity_server import write_build
 
 import rollmill
+from rollmill.doctor.restore_trial import EXACT, resume_grade
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.envs.restore_trial import EXACT, resume_grade
 from rollmill.errors import Refused
 
 pytest.importorskip("mlagents_envs", reason="needs the extra 'unity'")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from small_run import CARTPOLE, train
 
-from rollmill.evaluation.evaluate import evaluate as evaluate_in_python
-from rollmill.evaluation.players import policy_player
 from rollmill.models.weights import parameters_sha256
+from rollmill.play.evaluate import evaluate as evaluate_in_python
+from rollmill.play.named_players import policy_player
 from rollmill.resuming import weights_at
 
 

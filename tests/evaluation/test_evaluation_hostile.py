@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from rollmill.evaluation.output import Output
+from rollmill.play.output import Output
 
 HOSTILE = """
 import gymnasium as gym

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from rollmill import nested
-from rollmill.actors.playing import Episode, Played
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.evaluation import trajectory
-from rollmill.evaluation.evaluate import evaluate
-from rollmill.evaluation.output import Output
-from rollmill.evaluation.recorder import Recording
-from rollmill.evaluation.trajectory import TrajectoryFile
-from rollmill.evaluation.video import DIMMED, VideoFile, write_grid
+from rollmill.play import trajectory
+from rollmill.play.evaluate import evaluate
+from rollmill.play.output import Output
+from rollmill.play.playing import Episode, Played
+from rollmill.play.recorder import Recording
+from rollmill.play.trajectory import TrajectoryFile
+from rollmill.play.video import DIMMED, VideoFile, write_grid
 
 av = pytest.importorskip("av")
 

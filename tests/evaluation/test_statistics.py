@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rollmill.actors.playing import Episode, Played
-from rollmill.evaluation import statistics
-from rollmill.evaluation.statistics import bootstrap_interval, summarise
+from rollmill.play import statistics
+from rollmill.play.playing import Episode, Played
+from rollmill.play.statistics import bootstrap_interval, summarise
 
 
 def episodes(*returns):

@@ -92,7 +92,7 @@ class Training:
             time.sleep(0.05)
 
     def family(self) -> list[psutil.Process]:
-        """The main process, the nursery and the workers."""
+        """The main process, the forkserver and the workers."""
         main = psutil.Process(self.process.pid)
         return [main, *main.children(recursive=True)]
 

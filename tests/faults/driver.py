@@ -19,19 +19,21 @@ from pathlib import Path
 import psutil
 
 from rollmill import Experiment, load_config
-from rollmill.observe.events import Updated, WorkerReplaced
+from rollmill.events import Updated, WorkerReplaced
 
 
 def victim_pid(victim: str) -> int | None:
-    """The process meant by `main`, `nursery`, `guardian` or `worker.N`; None if it isn't there now."""
+    """The process meant by `main`, `forkserver`, `guardian` or `worker.N`; None if it isn't there now."""
     main = psutil.Process()
     if victim == "main":
         return main.pid
-    helpers = {name: p for p in main.children() for name in ("nursery", "guardian") if name in " ".join(p.cmdline())}
+    helpers = {name: p for p in main.children() for name in ("forkserver", "guardian") if name in " ".join(p.cmdline())}
     if victim in helpers:
         return helpers[victim].pid
-    if victim.startswith("worker") and "nursery" in helpers:
-        workers = sorted(child.pid for child in helpers["nursery"].children() if child.status() != psutil.STATUS_ZOMBIE)
+    if victim.startswith("worker") and "forkserver" in helpers:
+        workers = sorted(
+            child.pid for child in helpers["forkserver"].children() if child.status() != psutil.STATUS_ZOMBIE
+        )
         if workers:
             return workers[int(victim.partition(".")[2]) % len(workers)]
     return None
@@ -56,7 +58,7 @@ class Orders:
 
     def __init__(self, orders: list[str], workers: int) -> None:
         self._orders = [order.split(":") for order in orders]
-        self._workers = workers  # that are replaced one by one when the nursery dies
+        self._workers = workers  # that are replaced one by one when the forkserver dies
         self._owed = 0  # replacements that have not happened yet
         self._updates_to_wait = 0
 
@@ -73,7 +75,7 @@ class Orders:
             return
         del self._orders[0]
         if moment.startswith("+"):
-            self._owed = {"worker": 1, "nursery": self._workers}.get(victim.partition(".")[0], 0)
+            self._owed = {"worker": 1, "forkserver": self._workers}.get(victim.partition(".")[0], 0)
         threading.Thread(target=kill, args=(victim, float(delay)), daemon=True).start()
         if victim == "main":  # so that the update it falls in isn't the last one by chance
             time.sleep(0.001)

@@ -12,13 +12,13 @@ pytestmark = pytest.mark.slow
 
 PLANS = [
     ("cartpole", "serial", ["main", "main"]),
-    ("cartpole", "processes", ["worker.0", "main", "nursery", "worker.1", "guardian", "main"]),
+    ("cartpole", "processes", ["worker.0", "main", "forkserver", "worker.1", "guardian", "main"]),
     ("pong", "serial", ["main"]),
-    ("pong", "processes", ["worker.1", "main", "nursery"]),
+    ("pong", "processes", ["worker.1", "main", "forkserver"]),
     ("memory", "serial", ["main"]),
     ("memory", "processes", ["main", "worker.0", "guardian"]),
     ("vpg", "serial", ["main"]),
-    ("vpg", "processes", ["worker.1", "main", "nursery"]),
+    ("vpg", "processes", ["worker.1", "main", "forkserver"]),
 ]
 
 

@@ -8,16 +8,16 @@ import random
 import pytest
 from chaos import STEPS, kill_plan, retraced, run_through
 
-from rollmill.learners.flight import Note, UpdateEntry, read_flight
+from rollmill.flight.log import Note, UpdateEntry, read_flight
 
 pytestmark = pytest.mark.slow
 
 STEPS_PER_UPDATE = {"appo": 128, "appo-memory": 128, "appo-pong": 32, "appo-replayed": 64}
 PLANS = [
     ("appo", "serial", "fused", ["main", "main"]),
-    ("appo", "processes", "fused", ["worker.0", "main", "nursery", "worker.1", "guardian", "main"]),
+    ("appo", "processes", "fused", ["worker.0", "main", "forkserver", "worker.1", "guardian", "main"]),
     ("appo-memory", "processes", "fused", ["worker.0", "main", "guardian"]),
-    ("appo-memory", "processes", "central", ["worker.1", "nursery"]),
+    ("appo-memory", "processes", "central", ["worker.1", "forkserver"]),
     ("appo-pong", "processes", "fused", ["worker.1", "main"]),
 ]
 

@@ -46,16 +46,16 @@ def left_in(folder, seconds=3.0):
 
 @pytest.mark.parametrize(
     ("runtime", "victim"),
-    [((), "main"), (PROCESSES, "main"), (PROCESSES, "nursery")],
-    ids=["serial", "processes", "nursery too"],
+    [((), "main"), (PROCESSES, "main"), (PROCESSES, "forkserver")],
+    ids=["serial", "processes", "forkserver too"],
 )
 def test_a_killed_run_leaves_nothing(train, temporary, runtime, victim):
     training = train(*runtime, config=CONFIG)
     training.wait_for_updates(2)
     family = training.family()
     assert len(engines(family)) == 4, "one for each environment"
-    if victim == "nursery":
-        next(process for process in family if "nursery" in " ".join(process.cmdline())).kill()
+    if victim == "forkserver":
+        next(process for process in family if "forkserver" in " ".join(process.cmdline())).kill()
     family[0].kill()
     training.finish()
     assert not gone(family)

@@ -26,7 +26,7 @@ def test_an_interrupted_run_is_loadable(train, runtime, number, code):
     training = train(*runtime)
     training.wait_for_updates()
     family = training.family()
-    assert len(family) == (5 if runtime else 1), "main, nursery, guardian, two workers"
+    assert len(family) == (5 if runtime else 1), "main, forkserver, guardian, two workers"
     os.kill(training.process.pid, number)
     assert training.finish()[0] == code
     assert not gone(family)
@@ -38,11 +38,11 @@ def test_an_interrupted_run_is_loadable(train, runtime, number, code):
 
 
 def by_role(training):
-    """The processes of a run: main, nursery, guardian and the list of workers."""
+    """The processes of a run: main, forkserver, guardian and the list of workers."""
     main = psutil.Process(training.process.pid)
-    nursery = next(p for p in main.children() if "runtime.nursery" in " ".join(p.cmdline()))
+    forkserver = next(p for p in main.children() if "runtime.forkserver" in " ".join(p.cmdline()))
     guardian = next(p for p in main.children() if "guardian.py" in " ".join(p.cmdline()))
-    return {"main": main, "nursery": nursery, "guardian": guardian, "worker": nursery.children()[0]}
+    return {"main": main, "forkserver": forkserver, "guardian": guardian, "worker": forkserver.children()[0]}
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def by_role(training):
     [
         *(
             (PROCESSES, victims)
-            for victims in [("main",), ("main", "nursery"), ("main", "guardian"), ("main", "worker")]
+            for victims in [("main",), ("main", "forkserver"), ("main", "guardian"), ("main", "worker")]
         ),
-        *((ASYNC, victims) for victims in [("main", "nursery"), ("main", "worker")]),
+        *((ASYNC, victims) for victims in [("main", "forkserver"), ("main", "worker")]),
     ],
 )
 def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, runtime, victims):
@@ -68,7 +68,11 @@ def test_killing_the_main_process_leaves_nothing_whoever_dies_with_it(train, run
 
 @pytest.mark.parametrize(
     ("runtime", "victim"),
-    [*((PROCESSES, victim) for victim in ("nursery", "guardian", "worker")), (ASYNC, "nursery"), (ASYNC, "worker")],
+    [
+        *((PROCESSES, victim) for victim in ("forkserver", "guardian", "worker")),
+        (ASYNC, "forkserver"),
+        (ASYNC, "worker"),
+    ],
 )
 def test_a_run_goes_on_when_any_other_process_is_killed_and_then_leaves_nothing(train, runtime, victim):
     training = train(*runtime)
@@ -99,13 +103,13 @@ def test_without_restarts_the_death_of_a_worker_ends_the_run(train):
     assert (training.run / "weights.safetensors").exists()
 
 
-@pytest.mark.parametrize("victims", [("main",), ("worker",), ("main", "nursery"), ("nursery",)])
+@pytest.mark.parametrize("victims", [("main",), ("worker",), ("main", "forkserver"), ("forkserver",)])
 def test_what_an_environment_started_does_not_outlive_it(train, victims):
     env = {"id": "faulty.py:Faulty", "args": {"fault": "child"}, "groups": 2, "group_size": 1}
     training = train(*PROCESSES, config={"env": env, "algorithm": {"name": "ppo", "unroll": 16, "minibatch": 32}})
     training.wait_for_updates()
     roles = by_role(training)
-    sleepers = [p for worker in roles["nursery"].children() for p in worker.children() if p.name() == "sleep"]
+    sleepers = [p for worker in roles["forkserver"].children() for p in worker.children() if p.name() == "sleep"]
     assert len(sleepers) == 2, "one in each worker"
     doomed = roles["worker"].children() if victims == ("worker",) else sleepers
     for victim in victims:

@@ -11,8 +11,8 @@ import rollmill
 from rollmill.algorithms.appo import APPOUpdate
 from rollmill.algorithms.ppo import PPOUpdate
 from rollmill.errors import WorkerFailed
+from rollmill.events import Said
 from rollmill.experiment import Experiment, load_config
-from rollmill.observe.events import Said
 from rollmill.seeding import episode_seed
 
 ENVIRONMENT = '''

@@ -16,12 +16,12 @@ from chaos import retraced
 
 import rollmill
 from rollmill.errors import Detected, Refused
+from rollmill.events import Checkpointed, Said, Updated
 from rollmill.experiment import Experiment, load_config
-from rollmill.learners.checkpoint import Checkpoints
-from rollmill.learners.checkpoint_files import read_content
 from rollmill.learners.optimizer import FlatOptimizer
-from rollmill.observe.events import Checkpointed, Said, Updated
-from rollmill.run_folder import RunFolder
+from rollmill.persist.checkpoint_files import read_content
+from rollmill.persist.checkpoints import Checkpoints
+from rollmill.persist.run_folder import RunFolder
 
 CONFIG = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 2},
@@ -255,7 +255,7 @@ def test_a_run_folder_deleted_during_the_run_costs_what_was_in_it_and_no_more(tm
 FULL_DISK = """
 import json, os, sys
 from rollmill.experiment import Experiment, load_config
-from rollmill.observe.events import Updated
+from rollmill.events import Updated
 run, config = sys.argv[1], json.loads(sys.argv[2])
 experiment = Experiment(load_config(config), run)
 filler = os.path.join(os.path.dirname(run), "filler")

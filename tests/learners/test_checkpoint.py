@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rollmill.learners import checkpoint_files
-from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints, Content, Damaged
+from rollmill.persist import checkpoint_files
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Content, Damaged
 
 
 def sample(update: int, tag: int = 0) -> Content:
@@ -522,7 +522,7 @@ ON_A_SMALL_DISK = """
 import errno, os, subprocess, sys
 from pathlib import Path
 import numpy as np
-from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints, Content
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Content
 
 disk = Path(sys.argv[1])
 mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", disk], capture_output=True)

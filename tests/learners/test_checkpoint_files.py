@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rollmill.errors import RollmillError
-from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints, Content, Damaged, Unjudged
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Content, Damaged, Unjudged
 
 FILES = ("manifest.json", "state.json", "journal.safetensors", "weights.safetensors")
 OLDER, NEWER = 3, 7

@@ -11,8 +11,8 @@ import pytest
 
 from rollmill.errors import Refused
 from rollmill.fields import Fields
-from rollmill.learners.flight import FlightWriter, checksums, learned_checksum
-from rollmill.learners.flight_records import (
+from rollmill.flight.log import FlightWriter, checksums, learned_checksum
+from rollmill.flight.records import (
     CHECKSUMS,
     MAGIC,
     AttemptEntry,

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from rollmill.events import Progress
 from rollmill.learners.sequencer import Sequencer
 from rollmill.learners.stopwatch import Stopwatch
-from rollmill.observe.events import Progress
 from rollmill.transport.ports import Lease, PortCounters
 from rollmill.types import ArraySpec, Flow, Problem, Ticket
 

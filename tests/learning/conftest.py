@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rollmill.assembly import draw_blueprint
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.experiment import Experiment, load_config
 from rollmill.models.weights import weights_of
 

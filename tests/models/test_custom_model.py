@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from rollmill.doctor.model_check import check_network
 from rollmill.errors import Refused
-from rollmill.models.check import check_network
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 

@@ -9,8 +9,9 @@ import torch
 
 from rollmill import nested
 from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.doctor.model_check import check_network
+from rollmill.doctor.unread_keys import refuse_unread
 from rollmill.errors import Refused
-from rollmill.models.check import check_network
 from rollmill.models.config import ModelConfig
 from rollmill.models.convolutions import ListedCNN, NatureCNN, SmallCNN, same_margins
 from rollmill.models.encoders import RecurrentEncoder, TwinEncoder
@@ -20,7 +21,6 @@ from rollmill.models.network import build_network
 from rollmill.models.plain import plain_network
 from rollmill.models.samples import sample_observations
 from rollmill.models.torsos import build_torso, choose_torso
-from rollmill.models.unread import refuse_unread
 
 RAYS = gym.spaces.Box(0, 255, (19, 33), np.uint8)
 VECTOR = gym.spaces.Box(-1, 1, (10,), np.float32)

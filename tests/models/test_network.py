@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from rollmill import nested
-from rollmill.models.check import check_network
+from rollmill.doctor.model_check import check_network
 from rollmill.models.config import ModelConfig
 from rollmill.models.encoders import SeparateEncoder, SharedEncoder, TwinEncoder
 from rollmill.models.network import build_network

@@ -5,11 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rollmill.doctor.unread_keys import refuse_unread
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 from rollmill.models.normaliser import ObservationNormaliser, RunningStatistics
-from rollmill.models.unread import refuse_unread
 
 VECTOR = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
 

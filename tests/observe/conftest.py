@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rollmill.observe.events import EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
+from rollmill.events import EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
 
 METRICS = {"entropy": 0.5, "kl": 0.01, "time/env": 0.3, "time/inference": 0.2, "time/learn": 0.4, "time/wait": 0.1}
 

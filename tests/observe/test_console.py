@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from rollmill.observe.bar import BarDisplay
-from rollmill.observe.closing import closing_lines
+from rollmill.console.bar import BarDisplay
+from rollmill.console.closing import closing_lines
+from rollmill.console.console import ConsoleObserver, make_display
+from rollmill.console.outlet import Outlet
+from rollmill.console.plain_lines import LineDisplay
+from rollmill.console.view import Scene
+from rollmill.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
 from rollmill.observe.config import ObserveConfig
-from rollmill.observe.console import ConsoleObserver, make_display
-from rollmill.observe.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
-from rollmill.observe.lines import LineDisplay
-from rollmill.observe.outlet import Outlet
 from rollmill.observe.phrases import shares
-from rollmill.observe.scene import Scene
 
 SUMMARY = {
     "env_steps": 1000,
@@ -334,7 +334,7 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from conftest import make_run
 from rollmill.observe.config import ObserveConfig
-from rollmill.observe.console import ConsoleObserver, make_display
+from rollmill.console.console import ConsoleObserver, make_display
 observer = ConsoleObserver(Path(sys.argv[2]), make_display(ObserveConfig(console=sys.argv[3]), sys.stdout)[0], 0)
 for event in make_run():
     observer.receive(event)

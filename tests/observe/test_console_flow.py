@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from rollmill.observe.bar import BarDisplay
-from rollmill.observe.console import ConsoleObserver
-from rollmill.observe.events import Updated
-from rollmill.observe.lines import LineDisplay
-from rollmill.observe.outlet import Outlet
+from rollmill.console.bar import BarDisplay
+from rollmill.console.console import ConsoleObserver
+from rollmill.console.outlet import Outlet
+from rollmill.console.plain_lines import LineDisplay
+from rollmill.events import Updated
 
 FLOW = {"port/in_flight": 16.0, "port/unrolls_depth": 2.0, "idle/learner": 0.12}
 FLOW |= {"idle/worker.0": 0.03, "idle/worker.1": 0.05}

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rollmill.caches import font_cache_below_tmp, own_folder
-from rollmill.observe.curve import draw_curve, running_mean
+from rollmill.console.curve import draw_curve, running_mean
+from rollmill.launch.caches import font_cache_below_tmp, own_folder
 from rollmill.observe.files import EpisodesObserver
 from rollmill.observe.summary import SummaryObserver
 
@@ -76,7 +76,7 @@ def test_drawing_writes_only_to_the_run_folder_and_tmpdir(tmp_path: Path) -> Non
         folder.mkdir()
     kept = {key: value for key, value in os.environ.items() if key != "MPLCONFIGDIR" and not key.startswith("XDG_")}
     script = (
-        "import os, sys; from pathlib import Path; from rollmill.observe.curve import draw_curve\n"
+        "import os, sys; from pathlib import Path; from rollmill.console.curve import draw_curve\n"
         "assert 'matplotlib' not in sys.modules\n"
         "draw_curve(Path(sys.argv[1]))\n"
         "assert 'MPLCONFIGDIR' not in os.environ and 'matplotlib.pyplot' not in sys.modules"

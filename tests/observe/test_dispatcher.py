@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rollmill.events import Event, Progress, Said, Stopped
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Event, Progress, Said, Stopped
 from rollmill.observe.files import EpisodesObserver, JsonlObserver
 from rollmill.observe.observer import Overflow
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rollmill.observe.events import Checkpointed, ComponentFailed, Progress, Said, Updated, WorkerReplaced
+from rollmill.events import Checkpointed, ComponentFailed, Progress, Said, Updated, WorkerReplaced
 from rollmill.observe.files import CsvObserver, CsvTable, EpisodesObserver, JsonlObserver
 from rollmill.observe.logs import LogObserver
 from rollmill.observe.summary import SummaryObserver
-from rollmill.observe.writing import AppendedFile, write_atomically
+from rollmill.persist.writing import AppendedFile, write_atomically
 
 
 def feed(observer, events) -> None:

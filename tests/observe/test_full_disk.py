@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rollmill.observe.resume import trim
+from rollmill.persist.rewind import trim
 
 TRAIN = """
 import os, resource, sys, time
@@ -21,9 +21,9 @@ from pathlib import Path
 from conftest import make_run
 from rollmill.observe.config import ObserveConfig
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Checkpointing
-from rollmill.observe.standard import default_observers
-from rollmill.observe.writing import to_json
+from rollmill.events import Checkpointing
+from rollmill.console.standard import default_observers
+from rollmill.persist.writing import to_json
 
 mode, run = sys.argv[2], Path(sys.argv[3])
 ballast = run.parent / "ballast"

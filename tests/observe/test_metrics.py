@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rollmill.observe.events import Checkpointing, EpisodesEnded, Progress
+from rollmill.events import Checkpointing, EpisodesEnded, Progress
 from rollmill.observe.metrics import MetricsWindow, RecentEpisodes
 
 

@@ -16,13 +16,13 @@ import pytest
 from pydantic import ValidationError
 
 import rollmill
-from rollmill.learners.checkpoint import CheckpointConfig, Checkpoints
-from rollmill.learners.evaluated import EvaluatedCheckpoints
+from rollmill.console.standard import default_observers
+from rollmill.events import Checkpointed, Progress, RunStarted, Stopped
+from rollmill.launch.helper import Tethered
 from rollmill.observe.config import EvaluateConfig, ObserveConfig
-from rollmill.observe.evaluate import EvaluationObserver
-from rollmill.observe.events import Checkpointed, Progress, RunStarted, Stopped
-from rollmill.observe.standard import default_observers
-from rollmill.observe.tether import Tethered
+from rollmill.observe.periodic_evaluation import EvaluationObserver
+from rollmill.persist.best import EvaluatedCheckpoints
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints
 
 TINY = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
@@ -89,7 +89,7 @@ def test_ending_it_ends_all_that_it_started_and_it_was_polite(tmp_path):
 @pytest.mark.parametrize("victim", ["main", "tether"])
 def test_it_outlives_neither_the_process_that_started_it_nor_its_tether(tmp_path, victim):
     script = (
-        "import sys, time; from pathlib import Path; from rollmill.observe.tether import Tethered\n"
+        "import sys, time; from pathlib import Path; from rollmill.launch.helper import Tethered\n"
         "t = Tethered([sys.executable, '-c', sys.argv[2]], 0, Path(sys.argv[1], 'out'), Path(sys.argv[1], 'err'))\n"
         "Path(sys.argv[1], 'tether').write_text(f'{t._process.pid}\\n'); time.sleep(600)"
     )

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rollmill.console.standard import default_observers
+from rollmill.events import Checkpointing, EpisodesEnded, Event, Progress, Stopped
 from rollmill.observe.config import ObserveConfig
-from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, Progress, Stopped
-from rollmill.observe.resume import last_episodes, trim
-from rollmill.observe.standard import default_observers
+from rollmill.persist.rewind import last_episodes, trim
 
 TABLES = ("metrics.jsonl", "metrics.csv", "episodes.csv")
 

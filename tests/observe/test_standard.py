@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from rollmill.console.standard import default_observers
 from rollmill.observe.config import ObserveConfig
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.standard import default_observers
 
 
 def test_a_whole_run_leaves_its_files_and_a_summary_that_points_at_them(tmp_path: Path, run_events) -> None:
@@ -39,7 +39,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
 
 def test_nothing_heavy_is_imported_before_it_is_used() -> None:
     script = (
-        "import sys, rollmill.observe.standard, rollmill.observe.dispatcher\n"
+        "import sys, rollmill.console.standard, rollmill.observe.dispatcher\n"
         "heavy = {'torch', 'matplotlib', 'tensorboard', 'rich', 'google.protobuf'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

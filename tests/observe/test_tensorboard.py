@@ -35,7 +35,7 @@ def test_writing_for_tensorboard_needs_neither_torch_nor_tensorflow(tmp_path: Pa
     script = f"""
 import sys
 from pathlib import Path
-from rollmill.observe.events import Progress, Updated
+from rollmill.events import Progress, Updated
 from rollmill.observe.tensorboard import TensorBoardObserver
 assert "tensorboard" not in sys.modules
 observer = TensorBoardObserver(Path({str(tmp_path)!r}), 0)

@@ -17,9 +17,9 @@ import pytest
 import rollmill
 from rollmill.cli import main
 from rollmill.errors import Refused
+from rollmill.events import Progress, Updated, WorkerReplaced
 from rollmill.experiment import Experiment, load_config
 from rollmill.observe.calls import call
-from rollmill.observe.events import Progress, Updated, WorkerReplaced
 
 PARTS = str(Path(hooks_parts.__file__))
 BASE = {
@@ -283,7 +283,7 @@ def test_a_process_does_not_outlive_a_run_that_is_killed(tmp_path):
         while not helpers and time.monotonic() < deadline:
             time.sleep(0.2)
             children = psutil.Process(training.pid).children(recursive=True)
-            helpers = [child for child in children if "process_guest" in " ".join(child.cmdline()[:4])]
+            helpers = [child for child in children if "process_user" in " ".join(child.cmdline()[:4])]
     finally:
         training.kill()
         training.wait()
@@ -379,9 +379,9 @@ def test_the_docs_list_every_array_of_an_unroll(tmp_path):
 
 
 def test_names_of_the_standard_observers_stay_theirs(tmp_path):
+    from rollmill.console.standard import default_observers
     from rollmill.observe.config import EvaluateConfig, ObserveConfig
-    from rollmill.observe.guests import STANDARD
-    from rollmill.observe.standard import default_observers
+    from rollmill.observe.user_observers import STANDARD
 
     config = ObserveConfig(evaluate=EvaluateConfig(seconds=60.0), console="lines")
     assert {observer.name for observer in default_observers(tmp_path, config, sys.stdout)} == set(STANDARD)

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from rollmill.events import Checkpointed, EpisodesEnded, Progress, Stopped, Updated
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Checkpointed, EpisodesEnded, Progress, Stopped, Updated
-from rollmill.observe.guests import make_guests
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.terms import Terms, Thinning
+from rollmill.observe.user_observers import make_user_observers
 
 STOPPED = Stopped(Progress(), "done", "")
 
@@ -47,7 +47,7 @@ def held_up(hooks, dispatcher):
 
 def overflowing(hooks, count):
     """Publish `count` events to an observer that is held up, then let it go on to the end; its counts."""
-    with Dispatcher([], guests=make_guests((), [hooks])) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [hooks])) as dispatcher:
         held_up(hooks, dispatcher)
         begun = time.perf_counter()
         for version in range(1, count + 1):
@@ -87,9 +87,9 @@ def test_thin_loses_evenly():
 
 def test_block_waits_no_longer_than_its_share_and_then_loses():
     hooks = Held("block", seconds=0.02)
-    guests = make_guests((), [hooks])
-    guests[0].terms = Terms(capacity=4, share=0.5)
-    with Dispatcher([], guests=guests) as dispatcher:
+    users = make_user_observers((), [hooks])
+    users[0].terms = Terms(capacity=4, share=0.5)
+    with Dispatcher([], users=users) as dispatcher:
         hooks.gate.set()
         begun = time.perf_counter()
         for version in range(60):
@@ -113,9 +113,9 @@ def test_block_without_a_bound_loses_nothing():
 
 def test_block_is_given_up_when_patience_runs_out():
     hooks = Held("block")
-    guests = make_guests((), [hooks])
-    guests[0].terms = Terms(capacity=4, patience=0.1)
-    with Dispatcher([], guests=guests) as dispatcher:
+    users = make_user_observers((), [hooks])
+    users[0].terms = Terms(capacity=4, patience=0.1)
+    with Dispatcher([], users=users) as dispatcher:
         held_up(hooks, dispatcher)
         for version in range(1, 7):
             dispatcher.publish(updated(version))
@@ -129,7 +129,7 @@ def test_block_is_given_up_when_patience_runs_out():
 def test_what_has_no_hook_is_not_even_queued():
     hooks = Held("drop")
     hooks.gate.set()
-    with Dispatcher([], guests=make_guests((), [hooks])) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [hooks])) as dispatcher:
         for _ in range(20):
             dispatcher.publish(EpisodesEnded(Progress(), (1.0,), (1,), (False,)))
             dispatcher.publish(Checkpointed(Progress(), "x", 0.0))
@@ -139,9 +139,9 @@ def test_what_has_no_hook_is_not_even_queued():
     assert (report["delivered"], report["dropped"]) == (2, 0)
 
 
-def test_a_checkpoint_does_not_wait_for_guests():
+def test_a_checkpoint_does_not_wait_for_users():
     hooks = Held("block")
-    with Dispatcher([], guests=make_guests((), [hooks])) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [hooks])) as dispatcher:
         held_up(hooks, dispatcher)
         begun = time.perf_counter()
         assert dispatcher.flush(5)
@@ -152,7 +152,7 @@ def test_a_checkpoint_does_not_wait_for_guests():
 def test_who_is_too_slow_at_the_end_loses_all_but_the_end():
     hooks = Held("drop", seconds=0.3)
     hooks.capacity = 100
-    with Dispatcher([], guests=make_guests((), [hooks])) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [hooks])) as dispatcher:
         hooks.gate.set()
         for version in range(50):
             dispatcher.publish(updated(version))
@@ -166,9 +166,9 @@ def test_who_is_too_slow_at_the_end_loses_all_but_the_end():
 
 def dismissed(hooks, terms, count, **options):
     """Publish `count` events at once, then end the run; the counts and how long that took."""
-    guests = make_guests((), [hooks])
-    guests[0].terms = terms
-    with Dispatcher([], guests=guests, **options) as dispatcher:
+    users = make_user_observers((), [hooks])
+    users[0].terms = terms
+    with Dispatcher([], users=users, **options) as dispatcher:
         hooks.gate.set()
         for version in range(count):
             dispatcher.publish(updated(version))
@@ -215,7 +215,7 @@ def test_three_failures_in_a_row_detach_unless_the_system_refuses(failure):
         def on_training_step(self, progress, version, metrics):
             raise failure
 
-    with Dispatcher([], guests=make_guests((), [Failing()])) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [Failing()])) as dispatcher:
         for version in range(5):
             dispatcher.publish(updated(version))
         dispatcher.dismiss(STOPPED)

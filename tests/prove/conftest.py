@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from rollmill.run_folder import git_commit
+from rollmill.persist.run_folder import git_commit
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -82,7 +82,7 @@ def test_thirty_kills_at_random_moments_leave_nothing(tmp_path):
     assert not [name for name in Path("/dev/shm").iterdir() if "rollmill" in name.name]
 
 
-VICTIMS = {"serial": ["main"], "processes": ["main", "worker.0", "worker.1", "worker.0", "nursery", "guardian"]}
+VICTIMS = {"serial": ["main"], "processes": ["main", "worker.0", "worker.1", "worker.0", "forkserver", "guardian"]}
 TIMES = {"cartpole": 6, "pong": 5, "memory": 4, "vpg": 24}  # as long as in `make test`: there is time for every kill
 
 

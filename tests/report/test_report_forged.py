@@ -9,7 +9,7 @@ from run_files import write_run
 
 from rollmill.report.groups import gather
 from rollmill.report.page import draw_page
-from rollmill.report.records import read_record
+from rollmill.report.run_record import read_record
 
 HUGE = 10**400
 FORGED = [

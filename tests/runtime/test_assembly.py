@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint, draw_graph
 from rollmill.errors import Refused
 from rollmill.settings import load_config
 

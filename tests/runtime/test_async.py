@@ -11,16 +11,16 @@ import tracer_parts
 from tracer_reading import SIZE, STEPS, Reader, run
 
 from rollmill.algorithms.appo import APPOConfig
-from rollmill.assembly import draw_blueprint
+from rollmill.doctor.oversubscription import oversubscribed_threads
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.errors import Refused
+from rollmill.events import Updated
 from rollmill.experiment import Experiment, load_config
 from rollmill.fields import Fields
-from rollmill.learners.flight import Note, UpdateEntry, read_flight
-from rollmill.observe.events import Updated
+from rollmill.flight.log import Note, UpdateEntry, read_flight
+from rollmill.launch.process import usable_cores
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig
-from rollmill.runtime.oversubscription import oversubscribed_threads
-from rollmill.runtime.process import usable_cores
 from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
 from rollmill.stores.store import Unroll

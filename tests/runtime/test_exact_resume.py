@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rollmill.assembly import draw_blueprint, draw_graph
-from rollmill.learners.checkpoint import Checkpoints
+from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.events import Updated
 from rollmill.learners.journal import resume_points_from
 from rollmill.models.weights import parameters_sha256
-from rollmill.observe.events import Updated
+from rollmill.persist.checkpoints import Checkpoints
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.settings import load_config

@@ -12,9 +12,9 @@ import pytest
 
 import rollmill
 from rollmill.errors import Detected, Refused
+from rollmill.events import EpisodesEnded, RunStarted, Stopped, Updated
 from rollmill.models.weights import parameters_sha256
-from rollmill.observe.events import EpisodesEnded, RunStarted, Stopped, Updated
-from rollmill.run_folder import RunFolder
+from rollmill.persist.run_folder import RunFolder
 
 TINY = {
     "seed": 2,

@@ -15,10 +15,10 @@ import yaml
 import rollmill
 from rollmill import numerics
 from rollmill.cli import main
+from rollmill.events import RunStarted, Said, Updated
 from rollmill.experiment import Experiment
-from rollmill.learners.checkpoint import Checkpoints
-from rollmill.learners.flight_records import Note, read_flight
-from rollmill.observe.events import RunStarted, Said, Updated
+from rollmill.flight.records import Note, read_flight
+from rollmill.persist.checkpoints import Checkpoints
 
 QUIET = {"console": "none", "tensorboard": False, "curve": False, "final_episodes": 0, "baseline_episodes": 0}
 TINY = {

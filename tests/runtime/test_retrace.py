@@ -18,10 +18,10 @@ import pytest
 import rollmill
 from rollmill.cli import main
 from rollmill.errors import Detected
+from rollmill.events import Updated
 from rollmill.experiment import Experiment
-from rollmill.learners.flight import FlightWriter
-from rollmill.learners.flight_records import MAGIC, HashEntry, Note, UpdateEntry, chained, read_flight
-from rollmill.observe.events import Updated
+from rollmill.flight.log import FlightWriter
+from rollmill.flight.records import MAGIC, HashEntry, Note, UpdateEntry, chained, read_flight
 from rollmill.settings import load_config
 
 DRIVER = Path(__file__).parents[1] / "faults" / "driver.py"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rollmill import nested
-from rollmill.assembly import draw_blueprint
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.envs.make import make_group
 from rollmill.seeding import episode_seed, generator
 from rollmill.settings import load_config

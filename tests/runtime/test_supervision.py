@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from rollmill.errors import Stalled, WorkerFailed
+from rollmill.events import ComponentFailed, Updated, WorkerReplaced
 from rollmill.experiment import Experiment, load_config
-from rollmill.observe.events import ComponentFailed, Updated, WorkerReplaced
-from rollmill.pulse import PULSE, STEP, HangTimer, Pulse, watchdog
-from rollmill.runtime.guardian import Guardian
+from rollmill.launch.guardian import Guardian
+from rollmill.launch.pulse import PULSE, STEP, HangTimer, Pulse, watchdog
 
 ENVIRONMENT = '''
 import os, time
@@ -114,15 +114,15 @@ def undisturbed(tmp_path, values=BASE):
 
 
 def family():
-    """The nursery, the guardian and the workers of the run in this process."""
-    nursery = guardian = None
+    """The forkserver, the guardian and the workers of the run in this process."""
+    forkserver = guardian = None
     for child in psutil.Process().children():
         words = " ".join(child.cmdline())
-        if "nursery" in words:
-            nursery = child
+        if "forkserver" in words:
+            forkserver = child
         elif "guardian" in words:
             guardian = child
-    return nursery, guardian, sorted(nursery.children(), key=lambda p: p.pid)
+    return forkserver, guardian, sorted(forkserver.children(), key=lambda p: p.pid)
 
 
 @pytest.mark.slow
@@ -170,7 +170,7 @@ def test_workers_killed_before_their_first_unroll_begin_anew(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dead_nursery_is_replaced_with_all_workers(tmp_path):
+def test_a_dead_forkserver_is_replaced_with_all_workers(tmp_path):
     expected = undisturbed(tmp_path)
 
     def disturb(event):
@@ -180,7 +180,7 @@ def test_a_dead_nursery_is_replaced_with_all_workers(tmp_path):
     run = Played(tmp_path / "killed", BASE, FUSED, disturb)
     assert run.sha == expected
     assert sorted(event.place for event in run.replaced) == ["worker.0", "worker.1"]  # who is ready first is chance
-    print(f"\nnursery: recovery in {run.replaced[-1].seconds:.2f} s")
+    print(f"\nforkserver: recovery in {run.replaced[-1].seconds:.2f} s")
 
 
 @pytest.mark.slow
@@ -295,7 +295,7 @@ def test_restarts_0_ends_the_run_at_the_first_death(tmp_path):
 
 def test_only_time_that_was_watched_counts(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("rollmill.pulse.monotonic", lambda: now[0])
+    monkeypatch.setattr("rollmill.launch.pulse.monotonic", lambda: now[0])
     pulse, patience = Pulse(), HangTimer(3.0)
 
     def look_after(seconds):
@@ -341,7 +341,7 @@ def test_the_watchdog_leaves_short_calls_and_other_code_alone(tmp_path):
 
 def test_a_call_that_cannot_be_interrupted_ends_the_process_with_one_line():
     code = """
-import time, rollmill.pulse as pulse
+import time, rollmill.launch.pulse as pulse
 pulse.REACT_SECONDS = 0.5
 def step():
     while True:
@@ -361,7 +361,7 @@ with pulse.watchdog(0.2, __import__("pathlib").Path("/dev/null")):
 
 GUARDED = """
 import subprocess, sys, time
-from rollmill.runtime.guardian import Guardian
+from rollmill.launch.guardian import Guardian
 guardian = Guardian()
 guardian.start()
 sleeper = subprocess.Popen(["sleep", "1000"], process_group=0)

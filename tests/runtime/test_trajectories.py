@@ -11,18 +11,18 @@ import tracer_parts
 
 from rollmill import nested
 from rollmill.algorithms.ppo import PPOConfig
-from rollmill.envs.check import check_group
+from rollmill.doctor.env_check import check_group
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.tracer import decode, plan
+from rollmill.events import Progress, Stopped
 from rollmill.learners.learner import TrainConfig
 from rollmill.learners.tap import Trajectory
 from rollmill.models.config import ModelConfig
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.events import Progress, Stopped
-from rollmill.observe.guests import make_guests
 from rollmill.observe.hooks import Hooks, Unroll
 from rollmill.observe.loans import Loan, UnrollLent
 from rollmill.observe.stitching import Stitcher
+from rollmill.observe.user_observers import make_user_observers
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.processes import ProcessRuntime
@@ -61,12 +61,12 @@ def run(config, observers, patient=True):
     parts = (SEED, env, ModelConfig(rescale_actions=False), algorithm, train, config, tracer_parts.UNROLLS, *spaces)
     blueprint = Blueprint(*parts, spare_slots=2)
     runtime = (SerialRuntime if config.kind == "serial" else ProcessRuntime)(sync(blueprint), config)
-    guests = make_guests((), observers)
+    users = make_user_observers((), observers)
     if patient:
-        for guest in guests:
-            guest.terms = type(guest.terms)()  # no bound on waiting
+        for user in users:
+            user.terms = type(user.terms)()  # no bound on waiting
     tracer_parts.SEEN.clear()
-    with Dispatcher([], guests=guests, spare_slots=2) as dispatcher:
+    with Dispatcher([], users=users, spare_slots=2) as dispatcher:
         try:
             runtime.start()
             runtime.learner.sequencer.tap = dispatcher.tap
@@ -193,7 +193,7 @@ def until(condition):
 def test_no_more_slots_of_an_actor_are_lent_than_are_spare_and_each_is_given_back_once():
     slots, held, quick = Slots(), Gate(), Gate()
     quick.gate.set()
-    with Dispatcher([], guests=make_guests((), [held, quick]), spare_slots=2) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [held, quick]), spare_slots=2) as dispatcher:
         tap = dispatcher.tap
         assert [slots.offer(tap, 0, number) for number in range(4)] == [True, True, False, False]
         assert slots.offer(tap, 1, 0), "another actor's slots are its own"
@@ -224,7 +224,7 @@ def test_a_reader_that_gives_back_twice_counts_once():
 def test_thinning_out_recovers_from_a_shortage_of_slots():
     slots, thin = Slots(), Gate()
     thin.overflow = "thin"
-    with Dispatcher([], guests=make_guests((), [thin]), spare_slots=1) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [thin]), spare_slots=1) as dispatcher:
         assert slots.offer(dispatcher.tap, 0, 0)
         offers = [slots.offer(dispatcher.tap, 0, number) for number in range(1, 21)]
         assert not any(offers)
@@ -245,7 +245,7 @@ def test_thinning_out_recovers_from_a_shortage_of_slots():
 def test_unrolls_are_handed_over_from_the_fraction_on_that_was_asked_for():
     slots, late = Slots(), Gate(after=0.9)
     late.gate.set()
-    with Dispatcher([], guests=make_guests((), [late]), spare_slots=2) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [late]), spare_slots=2) as dispatcher:
         assert not slots.offer(dispatcher.tap, 0, 0, fraction=0.89)
         assert slots.offer(dispatcher.tap, 0, 1, fraction=0.9)
         dispatcher.dismiss(Stopped(Progress(), "done", ""))
@@ -258,7 +258,7 @@ def test_without_observers_of_trajectories_there_is_no_tap():
         def on_training_step(self, progress, version, metrics):
             pass
 
-    assert Dispatcher([], guests=make_guests((), [Blind()])).tap is None
+    assert Dispatcher([], users=make_user_observers((), [Blind()])).tap is None
 
 
 def test_a_detached_observer_gives_its_slots_back():
@@ -270,8 +270,8 @@ def test_a_detached_observer_gives_its_slots_back():
 
     slots, raiser, other = Slots(), Raiser(), Gate()
     other.gate.set()
-    guests = make_guests((), [raiser, other])
-    with Dispatcher([], guests=guests, spare_slots=8) as dispatcher:
+    users = make_user_observers((), [raiser, other])
+    with Dispatcher([], users=users, spare_slots=8) as dispatcher:
         for number in range(3):
             assert slots.offer(dispatcher.tap, 0, number)
         until(lambda: len(raiser.seen) == 3)

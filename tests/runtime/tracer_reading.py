@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import tracer_parts
 
-from rollmill.envs.check import check_group
+from rollmill.doctor.env_check import check_group
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.tracer import Trace, decode, decode_reward, plan
 from rollmill.learners.learner import TrainConfig

@@ -17,11 +17,11 @@ from matplotlib import image as matplotlib_image
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.errors import Refused
-from rollmill.watching.folder import FolderScreen
-from rollmill.watching.page import PageScreen
-from rollmill.watching.pictures import BAR, Camera, as_image, bar_chart, png_bytes
-from rollmill.watching.scene import Scene
-from rollmill.watching.terminal import TerminalScreen, fitted, half_blocks
+from rollmill.play.pictures import BAR, Camera, as_image, bar_chart, png_bytes
+from rollmill.play.watch_folder import FolderScreen
+from rollmill.play.watch_page import PageScreen
+from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_terminal import TerminalScreen, fitted, half_blocks
 
 RAMP = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 
@@ -144,7 +144,7 @@ def test_the_page_and_its_parts_ask_nobody_else(page):
 
 
 def test_a_viewer_gets_the_newest_scene_with_its_facts_and_waits_for_the_next(page, monkeypatch):
-    monkeypatch.setattr("rollmill.watching.page.POLL_SECONDS", 0.2)
+    monkeypatch.setattr("rollmill.play.watch_page.POLL_SECONDS", 0.2)
     first = json.loads(get(page.address + "scene?after=0").read())  # after a moment's waiting
     assert first == {"number": 0, "message": "starting"}
     page.show(scene(7))
@@ -153,7 +153,7 @@ def test_a_viewer_gets_the_newest_scene_with_its_facts_and_waits_for_the_next(pa
     np.testing.assert_array_equal(decoded(answer.read()), RAMP)
     expected = {"number": 1, "step": 7, "episode_return": 3.5, "trained_steps": 12_345, "returns": [1.0, 2.0]}
     assert expected.items() <= facts.items()
-    monkeypatch.setattr("rollmill.watching.page.POLL_SECONDS", 10.0)
+    monkeypatch.setattr("rollmill.play.watch_page.POLL_SECONDS", 10.0)
     later = threading.Timer(0.3, page.show, [scene(8)])
     later.start()
     assert json.loads(get(page.address + "scene?after=1").headers["X-Facts"])["step"] == 8
@@ -164,7 +164,7 @@ def test_nothing_is_played_for_nobody(page, monkeypatch):
     assert not page.is_watched
     get(page.address + "scene?after=5")  # answered at once: a number from another life
     assert page.is_watched
-    monkeypatch.setattr("rollmill.watching.page.AWAY_SECONDS", 0.0)
+    monkeypatch.setattr("rollmill.play.watch_page.AWAY_SECONDS", 0.0)
     assert not page.is_watched
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tiny_run import OnTerminal, command, eventually, processes_with, run_verb, train_tiny
 
-from rollmill.watching.scene import Scene
-from rollmill.watching.show import watch
+from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_show import watch
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from tiny_run import CONFIG, OnTerminal, command, eventually, processes_with
 
-from rollmill.observe.keys import Keys
+from rollmill.console.keys import Keys
 
 pytestmark = pytest.mark.slow
 

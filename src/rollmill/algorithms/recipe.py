@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rollmill.algorithms.policy import Policy
-from rollmill.config import Config
+from rollmill.config.base import Config
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
 from rollmill.types import Array, ArraySpec, AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec

@@ -48,14 +48,14 @@ def _is_override(argument: str) -> bool:
 
 
 def _print_schema() -> None:
-    from rollmill.config_file import json_schema
+    from rollmill.config.load import json_schema
     from rollmill.experiment import ExperimentConfig
 
     typer.echo(json.dumps(json_schema(ExperimentConfig), indent=2))
 
 
 def _files(path: Path) -> list[Path]:
-    from rollmill.config_file import config_files
+    from rollmill.config.load import config_files
 
     if not path.is_dir():
         return [path]

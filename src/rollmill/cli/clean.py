@@ -18,7 +18,7 @@ def clean(
     remove: Annotated[bool, typer.Option("--remove", help="Remove what is listed.")] = False,
 ) -> None:
     """List the processes and half-written files of dead runs; nothing of a living run is touched."""
-    from rollmill.report.drafts import Draft, find_drafts, find_runs
+    from rollmill.report.leftovers import Draft, find_drafts, find_runs
     from rollmill.report.orphans import Orphan, find_orphans
 
     for path in paths or []:

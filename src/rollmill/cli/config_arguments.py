@@ -30,6 +30,6 @@ def laid_over(fragments: Sequence[Path] | None, overrides: Sequence[str] | None 
     """The overrides of a command line, with the files that go before them."""
     if not fragments:
         return list(overrides or [])
-    from rollmill.config_file import with_fragments
+    from rollmill.config.load import with_fragments
 
     return with_fragments(fragments, overrides or [])

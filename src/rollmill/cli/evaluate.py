@@ -52,10 +52,10 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of a table.")] = False,
 ) -> None:
     """Play episodes of a trained policy and of baselines, with statistics, dumps and videos."""
-    from rollmill.evaluation.evaluate import evaluate_request
-    from rollmill.evaluation.request import Request
-    from rollmill.observe.stretch import StretchDisplay
-    from rollmill.observe.writing import to_json
+    from rollmill.console.progress import StretchDisplay
+    from rollmill.persist.writing import to_json
+    from rollmill.play.evaluate import evaluate_request
+    from rollmill.play.request import Request
 
     changes = list(overrides or [])
     if run is not None and env is not None and "=" in str(run):  # without a run the first word is an override

@@ -37,7 +37,7 @@ def _environments() -> Mapping[str, str]:
 
 
 def _configs() -> Mapping[str, str]:
-    from rollmill.config_file import config_files
+    from rollmill.config.load import config_files
 
     folder = Path("configs")
     if not folder.is_dir():

@@ -29,7 +29,7 @@ def retrace(
 
     Exit code 0: equal as far as the log goes; 1: it diverges or the log is damaged.
     """
-    from rollmill.observe.stretch import StretchDisplay
+    from rollmill.console.progress import StretchDisplay
     from rollmill.retrace.verdict import retrace_run
 
     verdict = retrace_run(run, until, is_breaking, StretchDisplay(not as_json))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rollmill.config_file import Row
+    from rollmill.config.load import Row
 
 
 def show(
@@ -25,7 +25,7 @@ def show(
 
 
 def _config(path: Path, as_json: bool) -> str:
-    from rollmill.config_file import describe
+    from rollmill.config.load import describe
     from rollmill.experiment import graph_text, load_config
 
     loaded = load_config(path, [])
@@ -36,7 +36,7 @@ def _config(path: Path, as_json: bool) -> str:
 
 
 def _run(path: Path, as_json: bool) -> str:
-    from rollmill.observe.closing import closing_lines
+    from rollmill.console.closing import closing_lines
     from rollmill.report.runs import read_summary
 
     summary = read_summary(path)

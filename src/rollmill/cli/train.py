@@ -83,7 +83,7 @@ def _train_seeds(
     start_from: Path | None,
     side_by_side: int | None,
 ) -> None:
-    from rollmill.seeds.runner import train_seeds
+    from rollmill.trials.runner import train_seeds
 
     _refuse_number(side_by_side)
     outcome = train_seeds(config, seeds, overrides, run, overwrite, dev, start_from, side_by_side)
@@ -91,7 +91,7 @@ def _train_seeds(
 
 
 def _resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None, unwanted: Sequence[str]) -> None:
-    from rollmill.seeds.runner import resume_seeds
+    from rollmill.trials.runner import resume_seeds
 
     _refuse_number(side_by_side)
     if unwanted:
@@ -107,7 +107,7 @@ def _refuse_number(side_by_side: int | None) -> None:
 
 def _close(path: Path, exit_code: int) -> None:
     """Show what all seeds have reached, and end as the worst of them."""
-    from rollmill.report.seeds import seeds_lines
+    from rollmill.report.seeds_table import seeds_lines
 
     try:
         typer.echo("\n".join(["", *seeds_lines(path)]))

@@ -29,7 +29,7 @@ def tune(
 
     Interrupted, it writes nothing.
     """
-    from rollmill.tuning.tune import tune as measure
+    from rollmill.trials.tune import tune as measure
 
     record = measure(config, laid_over(fragments, overrides), seconds, out, envs, not as_json)
     if as_json:

@@ -12,7 +12,7 @@ import typer
 from rollmill.errors import Refused
 
 if TYPE_CHECKING:
-    from rollmill.watching.scene import Screen
+    from rollmill.play.watch_scene import Screen
 
 
 def watch(
@@ -57,14 +57,14 @@ def watch(
         raise Refused(f"--http {http} is no port; give one from 1 to 65535, or 0 for any free one")
     if terminal and not _is_terminal():
         raise Refused("--terminal: standard output is no terminal that can draw; leave it out, or use --http 0")
-    from rollmill.evaluation.subject import open_subject
+    from rollmill.play.subject import open_subject
 
     open_subject(run)  # refused before anything is opened
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pygame draws without a display, and says nothing of it
         os.environ.setdefault(variable, "dummy")
     screen = _screen(terminal, http, frames, every_frame)
     try:
-        from rollmill.watching.show import watch as show
+        from rollmill.play.watch_show import watch as show
 
         show(run, screen, episodes, not sample, fps, seed)
     finally:
@@ -73,14 +73,14 @@ def watch(
 
 def _screen(terminal: bool, http: int | None, frames: Path | None, every_frame: bool) -> Screen:
     if frames is not None:
-        from rollmill.watching.folder import FolderScreen
+        from rollmill.play.watch_folder import FolderScreen
 
         return FolderScreen(frames, every_frame)
     if terminal or (http is None and _is_terminal()):
-        from rollmill.watching.terminal import TerminalScreen
+        from rollmill.play.watch_terminal import TerminalScreen
 
         return TerminalScreen(sys.stdout)
-    from rollmill.watching.page import PageScreen
+    from rollmill.play.watch_page import PageScreen
 
     page = PageScreen(http or 0)
     typer.echo(f"watch: {page.address}")

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from rollmill.config import Config
+from rollmill.config.base import Config
 from rollmill.envs.names import is_atari
 
 ATARI_STACK = 4  # frames; what Atari agents have looked at since Mnih et al. (2015)

@@ -1,35 +1,26 @@
-"""Families of environments that are at home here: which ids are theirs, and the module that makes them.
+"""Families of environments: packages that add ids such as `doom/basic`, found by entry points.
 
-A family is a module that is imported only when one of its ids is used, because what it stands on (a compiler, a game
-engine) is large or an extra. It offers what `Family` says.
+A package registers a family in the entry point group `rollmill.envs`. The name of the entry point is the prefix of the
+family's ids, its value a module that has what `Family` says. The module is imported only when one of its ids is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
-from rollmill.config import Config, Origin, validate
+from rollmill.config.base import Config, Origin, validate
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.names import suggest
-from rollmill.envs.players import MakePlayer, Player
+from rollmill.envs.player import MakePlayer, Player
 from rollmill.errors import Refused
 
-MODULES = {
-    "oscillator/": "rollmill.envs.oscillator",
-    "dodgeball/": "rollmill.envs.dodgeball",
-    "doom/": "rollmill.envs.doom",
-    "unity/": "rollmill.envs.unity",
-}
-
-PATHS = {
-    "oscillator/": ("frozen",),
-    "doom/": ("game",),
-    "unity/": ("build",),
-}  # arguments that name files or folders of the user's
+ENTRY_POINTS = "rollmill.envs"
+ATARI = "ALE"  # the family of Atari games, whose ids have several spellings (`names.is_atari`)
 
 Examine = Callable[[EnvConfig, int, MakePlayer, Path], dict[str, Any]]
 
@@ -40,6 +31,7 @@ class Family(Protocol):
     """What the module of a family offers; it may also have an `examine` (see `examine_of`)."""
 
     SCRIPTS: Mapping[str, Callable[[EnvConfig, int], Player]]  # scripted baselines: config and group size → player
+    PATHS: tuple[str, ...]  # arguments that name files or folders of the user's
 
     def names(self) -> list[str]:
         """Every id of the family; none where an extra that it needs is not installed."""
@@ -50,28 +42,54 @@ class Family(Protocol):
         ...
 
 
-def find_family(env_id: str) -> Family | None:
-    """The family that an id belongs to by its prefix."""
-    module = next((module for prefix, module in MODULES.items() if env_id.startswith(prefix)), None)
-    return None if module is None else cast(Family, import_module(module))
+@cache
+def _registered() -> dict[str, EntryPoint]:
+    """The entry points of all installed packages by the prefix of their ids."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise Refused(
+                f"environments {point.name}/ are registered twice, by {other.value} and {point.value}; "
+                "uninstall one of the packages"
+            )
+    return found
+
+
+def _loaded(point: EntryPoint) -> Family:
+    try:
+        return cast(Family, point.load())
+    except Exception as error:
+        package = point.dist.name if point.dist else point.value
+        reason = f"{type(error).__name__}: {error}"
+        raise Refused(
+            f"environments {point.name}/ of {package} can't be imported: {reason}; fix or uninstall it"
+        ) from error
+
+
+def find_family(config: EnvConfig) -> Family | None:
+    """The family that an id belongs to."""
+    prefix, slash, _ = config.id.partition("/")
+    point = _registered().get(ATARI if config.is_atari else prefix) if slash or config.is_atari else None
+    return None if point is None else _loaded(point)
 
 
 def make_native(family: Family, config: EnvConfig, size: int, pictures: bool) -> EnvGroup:
     """A group of a family; an id that the family doesn't know is refused with the nearest one."""
     known = family.names()
-    if known and config.id not in known:  # where nothing is known the family itself says what is missing
+    if known and config.id not in known and not config.is_atari:  # without names the family says what is missing
         raise Refused(f"env.id={config.id}: no such environment; {suggest(config.id, known)}")
     return family.make_group(config, size, pictures)
 
 
 def native_names() -> list[str]:
     """The ids of all families."""
-    return [name for module in MODULES.values() for name in cast(Family, import_module(module)).names()]
+    return [name for point in _registered().values() for name in _loaded(point).names()]
 
 
 def scripts_of(config: EnvConfig) -> Mapping[str, Callable[[EnvConfig, int], Player]]:
     """The scripted baselines of an environment, by name."""
-    family = find_family(config.id)
+    family = find_family(config)
     return {} if family is None else family.SCRIPTS
 
 
@@ -81,12 +99,13 @@ def examine_of(config: EnvConfig) -> Examine | None:
     It is called with the config, a seed, a maker of players and a folder for its files, and returns what goes into
     `evaluation.json`.
     """
-    return getattr(find_family(config.id), "examine", None)
+    return getattr(find_family(config), "examine", None)
 
 
-def path_args(env_id: str) -> tuple[str, ...]:
+def path_args(config: EnvConfig) -> tuple[str, ...]:
     """The arguments of an environment that are paths."""
-    return next((keys for prefix, keys in PATHS.items() if env_id.startswith(prefix)), ())
+    family = find_family(config)
+    return () if family is None else family.PATHS
 
 
 def read_args(config: EnvConfig, schema: type[C]) -> C:

@@ -20,8 +20,8 @@ from rollmill.envs.instance import Instance, MisshapenResult, OutOfMemory, watch
 from rollmill.envs.snapshot_bytes import pack, packed_size, row_bytes, row_size, unpack, write_row
 from rollmill.envs.verify import observation_fault, result_fault
 from rollmill.errors import Refused
+from rollmill.launch.pulse import OTHER
 from rollmill.nested import Nested
-from rollmill.pulse import OTHER
 from rollmill.types import Array, ArraySpec, lead
 
 _KIND = "gymnasium group"

@@ -12,7 +12,7 @@ import numpy as np
 from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.gym_snapshot import restore_state, take_state
 from rollmill.errors import SignalExit
-from rollmill.pulse import MAKE, OTHER, PULSE, RESET, STEP
+from rollmill.launch.pulse import MAKE, OTHER, PULSE, RESET, STEP
 from rollmill.types import LONGEST_REPLAY, Array
 
 T = TypeVar("T")

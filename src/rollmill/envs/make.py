@@ -9,17 +9,16 @@ from typing import Any
 
 import gymnasium as gym
 
-from rollmill.envs.atari import AtariGroup
+from rollmill.config.user_code import load_object
 from rollmill.envs.cartpole import TIME_LIMITS, CartPoleGroup
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import find_family, make_native, native_names
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.gym_group import GymGroup
-from rollmill.envs.names import game_name, known_roms, suggest
+from rollmill.envs.names import suggest
 from rollmill.envs.preprocessing import StackedGroup
 from rollmill.envs.probes import PROBES
 from rollmill.errors import Refused
-from rollmill.loading import load_object
 
 Constructor = Callable[[], gym.Env[Any, Any]]
 
@@ -40,9 +39,8 @@ def make_group(config: EnvConfig, size: int | None = None, verify: bool = False,
 
 def known_environments() -> list[str]:
     """Every id that `env.id` takes by name: probes, Atari games where ale-py is installed, gymnasium's registry."""
-    games = [f"ALE/{game_name(rom)}-v5" for rom in known_roms()]
     registered = [env_id for env_id, spec in gym.registry.items() if _is_listed(spec.entry_point)]
-    return [*PROBES, *native_names(), *games, *sorted(registered)]
+    return [*PROBES, *native_names(), *sorted(registered)]
 
 
 def _is_listed(entry_point: Any) -> bool:
@@ -52,15 +50,15 @@ def _is_listed(entry_point: Any) -> bool:
 
 def _make_stacked(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
     """The group with its frames stacked."""
-    if config.is_atari:
-        return AtariGroup(config, size)  # stacks its own frames
     group = _make_unstacked(config, size, verify, pictures)
-    return group if config.stacked_frames == 1 else StackedGroup(group, config.stacked_frames)
+    if config.stacked_frames == 1 or config.is_atari:  # which stacks its own frames
+        return group
+    return StackedGroup(group, config.stacked_frames)
 
 
 def _make_unstacked(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
     """The vectorised form where there is one, otherwise single environments in a batch."""
-    if family := find_family(config.id):
+    if family := find_family(config):
         return make_native(family, config, size, pictures)
     # arguments change the rewards, and pictures are drawn by gymnasium's own class; its episodes are the same
     if config.id in TIME_LIMITS and not config.args and not pictures:

@@ -9,13 +9,13 @@ from time import perf_counter
 from pydantic import Field
 
 from rollmill.actors.component import Notice
-from rollmill.config import Config
+from rollmill.config.base import Config
 from rollmill.errors import NoExperience
-from rollmill.learners.checkpoint import Content
+from rollmill.events import EpisodesEnded, Event, Progress, Updated
 from rollmill.learners.sequencer import Sequencer
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.trainer import Trainer
-from rollmill.observe.events import EpisodesEnded, Event, Progress, Updated
+from rollmill.persist.checkpoints import Content
 from rollmill.stores.store import Store, Unroll
 from rollmill.types import ResumePoint
 

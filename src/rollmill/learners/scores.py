@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollmill.student import deviation
+from rollmill.intervals import deviation
 from rollmill.types import Array
 
 EMA_WEIGHT = 0.05  # of a new episode; about the last 20 episodes count

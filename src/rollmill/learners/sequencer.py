@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from rollmill.learners.flight import Flight, NoFlight
+from rollmill.events import Progress
+from rollmill.flight.log import Flight, NoFlight
 from rollmill.learners.journal import Journal
 from rollmill.learners.ledger import FlightLedger, Ledger
 from rollmill.learners.scores import Ended, Scores
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.tap import Tap, Trajectory
 from rollmill.nested import Nested
-from rollmill.observe.events import Progress
 from rollmill.stores.store import Store, Unroll
 from rollmill.transport.ports import Receiver, Sender
 from rollmill.types import Array, Flow, Problem, ResumePoint, Ticket

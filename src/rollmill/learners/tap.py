@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rollmill.events import Progress
 from rollmill.nested import Nested
-from rollmill.observe.events import Progress
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rollmill.config import Config, shown
+from rollmill.config.base import Config, shown
 
 TorsoName = Literal["auto", "mlp", "nature_cnn", "small_cnn", "cnn", "merged"]
 ActivationName = Literal["tanh", "relu", "silu", "elu"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rollmill.config import shown
+from rollmill.config.base import shown
 from rollmill.errors import Refused
 from rollmill.models.config import ActivationName, ModelConfig, PaddingName
 from rollmill.models.conv2d import conv2d

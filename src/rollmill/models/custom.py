@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from rollmill import nested
+from rollmill.config.user_code import load_object
 from rollmill.errors import Refused
-from rollmill.loading import load_object
 from rollmill.models.config import ModelConfig
 from rollmill.models.encoders import Encoder, Encoding
 from rollmill.models.samples import sample_observations

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rollmill import nested
-from rollmill.config import shown
+from rollmill.config.base import shown
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig, TorsoName
 from rollmill.models.convolutions import CNN, ListedCNN, NatureCNN, SmallCNN

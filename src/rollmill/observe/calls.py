@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
-from rollmill.observe.events import (
+from rollmill.config.user_code import load_object
+from rollmill.errors import Refused
+from rollmill.events import (
     Checkpointed,
     ComponentFailed,
     EpisodesEnded,
@@ -18,6 +21,7 @@ from rollmill.observe.events import (
     Updated,
     WorkerReplaced,
 )
+from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import EndedEpisode, Hooks, Unroll, WorkerFailure
 
 
@@ -114,3 +118,21 @@ def _described(hooks: Hooks, event: Event, error: BaseException) -> str:
 
 def _is_overridden(hooks: Hooks, name: str) -> bool:
     return name in vars(hooks) or getattr(type(hooks), name) is not getattr(Hooks, name)
+
+
+def load_hooks(config: ObserverConfig, key: str) -> Hooks:
+    """An instance of the class that the config names; refusals name the config's `key`."""
+    found = load_object(config.path, f"{key}.path")
+    where = f"{key}.path={config.path}"
+    if not (inspect.isclass(found) and issubclass(found, Hooks)):
+        raise Refused(f"{where} is no class derived from rollmill.Hooks; derive it, or name another")
+    try:
+        inspect.signature(found).bind(**config.args)
+    except TypeError as error:
+        takes = ", ".join(inspect.signature(found).parameters) or "none"
+        raise Refused(f"{key}.args={config.args}: {error}; arguments of {found.__name__}: {takes}") from None
+    try:
+        return found(**config.args)
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise Refused(f"{key}.args={config.args}: {found.__name__} can't be made: {said}; fix them") from error

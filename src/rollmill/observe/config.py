@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rollmill.config import Config
+from rollmill.config.base import Config
 
 
 class EvaluateConfig(Config):

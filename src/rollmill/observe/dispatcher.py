@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from rollmill.observe.events import Event, Opened, Progress, Said, Stopped
-from rollmill.observe.guests import Guest
+from rollmill.events import Event, Opened, Progress, Said, Stopped
 from rollmill.observe.mailbox import Mailbox
 from rollmill.observe.observer import Observer
 from rollmill.observe.terms import Terms
 from rollmill.observe.trajectories import TrajectoryTap
+from rollmill.observe.user_observers import UserObserver
 
-LAST_SECONDS = 5.0  # that guests have for what is queued when the run ends, and again for their `on_stop`
+LAST_SECONDS = 5.0  # that users have for what is queued when the run ends, and again for their `on_stop`
 
 
 class Dispatcher:
@@ -27,7 +27,7 @@ class Dispatcher:
     Leaving the block delivers what is queued, then closes the observers in their listed order, so that a later
     one (the console's summary) may rely on what an earlier one has written (the files, the curve).
     What happens to an observer itself is told to `say`, in any thread; by default it becomes an event of its own.
-    Users' observers are `guests`: nothing relies on them, and they are dismissed before the summary is written.
+    Users' observers are `users`: nothing relies on them, and they are dismissed before the summary is written.
     """
 
     def __init__(
@@ -36,17 +36,17 @@ class Dispatcher:
         say: Callable[[str], None] | None = None,
         capacity: int = 1024,  # events per observer
         patience: float = 10.0,  # seconds that a "block" observer may hold up the run at a time
-        guests: Sequence[Guest] = (),
-        spare_slots: int = 0,  # of each actor, for guests that want unrolls
-        is_hurried: Callable[[], bool] = lambda: False,  # the run is to end: guests are not waited for
+        users: Sequence[UserObserver] = (),
+        spare_slots: int = 0,  # of each actor, for users that want unrolls
+        is_hurried: Callable[[], bool] = lambda: False,  # the run is to end: users are not waited for
     ) -> None:
-        names = [observer.name for observer in (*observers, *guests)]
+        names = [observer.name for observer in (*observers, *users)]
         if len(set(names)) < len(names):
             raise ValueError(f"observers need different names, got {names}")
         say = say or self._publish_said
         self._mailboxes = [Mailbox(observer, say, Terms(capacity, patience)) for observer in observers]
-        self._guests = [(Mailbox(guest, say, guest.terms, is_hurried), guest) for guest in guests]
-        readers = [(box, g.trajectories_after) for box, g in self._guests if g.trajectories_after is not None]
+        self._users = [(Mailbox(user, say, user.terms, is_hurried), user) for user in users]
+        readers = [(box, g.trajectories_after) for box, g in self._users if g.trajectories_after is not None]
         self.tap = TrajectoryTap(readers, spare_slots) if readers else None
         self._is_hurried = is_hurried
         self._progress = Progress()
@@ -60,8 +60,8 @@ class Dispatcher:
             mailbox.start()
 
     def welcome(self, opened: Opened) -> None:
-        """The first event of the guests."""
-        self._tell_guests(opened)
+        """The first event of the users."""
+        self._tell_users(opened)
 
     def publish(self, event: Event) -> None:
         """Queue an event for every observer: some microseconds, unless a "block" observer has fallen far behind."""
@@ -69,12 +69,12 @@ class Dispatcher:
         for mailbox in self._mailboxes:
             mailbox.put(event)
         if not self._are_dismissed:
-            self._tell_guests(event)
+            self._tell_users(event)
 
     def flush(self, timeout: float) -> bool:
         """Wait until every observer that may not miss events has handled those published so far; False if too long.
 
-        Guests are not waited for: they keep nothing that a checkpoint relies on.
+        UserObservers are not waited for: they keep nothing that a checkpoint relies on.
         """
         deadline = time.monotonic() + timeout
         exact = [mailbox for mailbox in self._mailboxes if mailbox.observer.overflow == "block"]
@@ -83,28 +83,28 @@ class Dispatcher:
         return all(mailbox.flush(deadline - time.monotonic()) for mailbox in exact)
 
     def dismiss(self, stopped: Stopped, timeout: float = LAST_SECONDS) -> None:
-        """Tell the guests that the run is over, and let them go; who is too slow loses all but that.
+        """Tell the users that the run is over, and let them go; who is too slow loses all but that.
 
         Those that may lose nothing are waited for as long as they continue taking events, unless the run is hurried.
         """
         if self._are_dismissed:
             return
-        self._tell_guests(stopped)
+        self._tell_users(stopped)
         self._are_dismissed = True
-        for mailbox, _ in self._guests:
+        for mailbox, _ in self._users:
             mailbox.finish()
-        late = _still_busy([mailbox for mailbox, _ in self._guests if not mailbox.may_lose_nothing], timeout)
+        late = _still_busy([mailbox for mailbox, _ in self._users if not mailbox.may_lose_nothing], timeout)
         for mailbox in late:
             mailbox.skip()
-        undrained = [mailbox for mailbox, _ in self._guests if mailbox.may_lose_nothing and not mailbox.drain()]
+        undrained = [mailbox for mailbox, _ in self._users if mailbox.may_lose_nothing and not mailbox.drain()]
         late += _still_busy(undrained, timeout if self._is_hurried() else 0.0)
         for mailbox in undrained:
             mailbox.skip()
         hung = _still_busy(late, timeout)
-        for mailbox, guest in self._guests:
+        for mailbox, user in self._users:
             if mailbox in hung:
                 mailbox.leave_behind()
-                guest.abandon()
+                user.abandon()
             else:
                 mailbox.close_observer()
 
@@ -125,10 +125,10 @@ class Dispatcher:
         deadline = time.monotonic() + timeout
         if not self._are_dismissed:  # the run broke off: there is no end that they could be told
             self._are_dismissed = True
-            for mailbox, guest in self._guests:
+            for mailbox, user in self._users:
                 mailbox.finish()
                 mailbox.skip()
-                guest.abandon()
+                user.abandon()
         for mailbox in self._mailboxes:
             mailbox.finish()
         # An observer that is still inside `receive` is not closed: it would have to expect that at any moment.
@@ -152,11 +152,11 @@ class Dispatcher:
         self.close()
 
     def _all(self) -> list[Mailbox]:
-        return [*self._mailboxes, *(mailbox for mailbox, _ in self._guests)]
+        return [*self._mailboxes, *(mailbox for mailbox, _ in self._users)]
 
-    def _tell_guests(self, event: Event) -> None:
-        for mailbox, guest in self._guests:
-            if type(event) in guest.kinds:
+    def _tell_users(self, event: Event) -> None:
+        for mailbox, user in self._users:
+            if type(event) in user.kinds:
                 mailbox.put(event)
 
     def _publish_said(self, text: str) -> None:

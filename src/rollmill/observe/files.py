@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.events import Checkpointing, EpisodesEnded, Event
+from rollmill.events import Checkpointing, EpisodesEnded, Event
 from rollmill.observe.metrics import NONE_ENDED, MetricsWindow
 from rollmill.observe.observer import Overflow
-from rollmill.observe.writing import AppendedFile, to_json, write_atomically
+from rollmill.persist.writing import AppendedFile, to_json, write_atomically
 
 
 class JsonlObserver:

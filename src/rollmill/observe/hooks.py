@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rollmill.events import Progress
 from rollmill.nested import Nested
-from rollmill.observe.events import Progress
 from rollmill.observe.observer import Overflow
 
 

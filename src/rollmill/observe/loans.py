@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rollmill import nested
+from rollmill.events import Event
 from rollmill.learners.tap import Trajectory
 from rollmill.nested import Nested
-from rollmill.observe.events import Event
 from rollmill.observe.hooks import Unroll
 from rollmill.types import Array
 

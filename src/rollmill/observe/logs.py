@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from rollmill.observe.events import (
+from rollmill.events import (
     Checkpointed,
     ComponentFailed,
     Event,
@@ -18,7 +18,7 @@ from rollmill.observe.events import (
 from rollmill.observe.metrics import MetricsWindow, Row
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import replacement, takeover
-from rollmill.observe.writing import AppendedFile
+from rollmill.persist.writing import AppendedFile
 
 
 class LogObserver:

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rollmill.events import Event, Stopped
 from rollmill.observe.calls import HookFailed
-from rollmill.observe.events import Event, Stopped
 from rollmill.observe.loans import UnrollLent
 from rollmill.observe.observer import Observer
 from rollmill.observe.terms import Delivery, Terms, Thinning

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
-from rollmill.student import deviation
+from rollmill.events import Checkpointing, EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
+from rollmill.intervals import deviation
 
 Number = float | int | None
 EXTREMES = {"min": min, "max": max}  # metrics called so are not averaged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from rollmill.observe.events import Event
+from rollmill.events import Event
 
 Overflow = Literal["block", "drop", "thin"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from rollmill.observe.events import Progress, WorkerReplaced
+from rollmill.events import Progress, WorkerReplaced
 
 UNKNOWN = "-"
 TIME_SHARES = ("env", "inference", "learn", "wait")

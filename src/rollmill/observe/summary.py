@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rollmill.observe.events import Checkpointed, EpisodesEnded, Event, RunStarted, Stopped, WorkerReplaced
+from rollmill.events import Checkpointed, EpisodesEnded, Event, RunStarted, Stopped, WorkerReplaced
 from rollmill.observe.metrics import NONE_ENDED, RecentEpisodes
 from rollmill.observe.observer import Overflow
-from rollmill.observe.writing import to_json, write_atomically
+from rollmill.persist.writing import to_json, write_atomically
 
 
 class SummaryObserver:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 
-from rollmill.observe.events import Checkpointing, EpisodesEnded, Event, RunStarted
+from rollmill.events import Checkpointing, EpisodesEnded, Event, RunStarted
 from rollmill.observe.metrics import NONE_ENDED, MetricsWindow, Row
 from rollmill.observe.observer import Overflow
-from rollmill.observe.writing import AppendedFile
+from rollmill.persist.writing import AppendedFile
 
 
 class TensorBoardObserver:

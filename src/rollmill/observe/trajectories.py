@@ -7,8 +7,8 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from time import perf_counter
 
+from rollmill.events import Progress
 from rollmill.learners.tap import Trajectory
-from rollmill.observe.events import Progress
 from rollmill.observe.loans import Loan, UnrollLent
 from rollmill.observe.mailbox import Mailbox
 

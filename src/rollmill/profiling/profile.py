@@ -16,14 +16,14 @@ from time import perf_counter
 from typing import Any
 
 from rollmill.errors import Refused, RollmillError, SignalExit, exit_code_of
+from rollmill.events import Progress, Updated
 from rollmill.experiment import Experiment
+from rollmill.launch.process import usable_cores
+from rollmill.launch.sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.numerics import require
-from rollmill.observe.events import Progress, Updated
+from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.stacks import read_samples, speedscope
-from rollmill.profiling.table import lines_of, processes_of, rows_of
 from rollmill.profiling.usage import Usage, family_usage, spent
-from rollmill.runtime.process import usable_cores
-from rollmill.sampling import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.settings import load_config
 
 # The profile ends the run and prints the table; everything else is as in any training.

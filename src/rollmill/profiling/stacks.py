@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollmill.sampling import WAITING
+from rollmill.launch.sampler import WAITING
 
 OURS = "rollmill."
-WAITS_OF_THREADS = ("threading:", "queue:", "select", "concurrent.futures.thread:", "rollmill.pulse:")
+WAITS_OF_THREADS = ("threading:", "queue:", "select", "concurrent.futures.thread:", "rollmill.launch.pulse:")
 
 
 @dataclass(frozen=True)

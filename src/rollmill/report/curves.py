@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rollmill.report.csv_reading import Column
 from rollmill.report.groups import Group
-from rollmill.report.records import Record
+from rollmill.report.run_record import Record
 from rollmill.report.spread import LEAST, t_factor
-from rollmill.report.tables import Column
 
 SMOOTHING = 100  # episodes
 GRID = 160  # points of a curve; more can't be told apart on a screen

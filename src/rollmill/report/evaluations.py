@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rollmill.report.tables import known, read_columns
+from rollmill.report.csv_reading import known, read_columns
 
 OTHERS = ("random", "constant:", "scripted:")  # players that are no policies
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused
-from rollmill.report.records import Record, read_record
+from rollmill.report.run_record import Record, read_record
 
 SEEDS_FILE = "seeds.json"  # makes a folder one of runs that differ in their seed
 NOT_COMPARED = ("observe.", "checkpoint.")  # how a run is watched and saved; what is learned is the same

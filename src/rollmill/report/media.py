@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rollmill.report.groups import Group
-from rollmill.report.records import Record
+from rollmill.report.run_record import Record
 
 MOST_OF_ONE = 8_000_000  # bytes of a file
 MOST_OF_ALL = 40_000_000  # bytes of all files; a page much larger than this opens slowly

@@ -12,7 +12,7 @@ from typing import Any
 
 from rollmill.errors import Refused
 from rollmill.observe.phrases import TIME_SHARES
-from rollmill.observe.writing import write_atomically
+from rollmill.persist.writing import write_atomically
 from rollmill.report.charts import return_chart, speed_chart
 from rollmill.report.groups import Group, gather
 from rollmill.report.markup import Markup, join, tag

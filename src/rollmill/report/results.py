@@ -12,7 +12,7 @@ from rollmill.report.charts import baselines
 from rollmill.report.evaluations import Evaluation
 from rollmill.report.groups import Group, differences
 from rollmill.report.markup import Markup, join, tag
-from rollmill.report.records import Record
+from rollmill.report.run_record import Record
 from rollmill.report.spread import Spread, spread
 
 UNKNOWN = "–"

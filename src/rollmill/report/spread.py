@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rollmill.student import t_point
+from rollmill.intervals import t_point
 
 LEAST = 3  # values for an interval; that of two is nine standard deviations to either side and tells nothing
 

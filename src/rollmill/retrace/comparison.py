@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from rollmill.errors import RollmillError
 from rollmill.fields import Fields
-from rollmill.learners.flight import checksums, learned_checksum
-from rollmill.learners.flight_records import CHECKSUMS, Consumed
+from rollmill.flight.log import checksums, learned_checksum
+from rollmill.flight.records import CHECKSUMS, Consumed
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
 from rollmill.retrace.script import Script

@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollmill.actors.actor import Actor
-from rollmill.assembly import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint, draw_graph
 from rollmill.errors import Refused, Stalled
-from rollmill.learners.flight_records import NAME
+from rollmill.events import Updated
+from rollmill.flight.records import NAME
+from rollmill.launch.process import tune_allocator
+from rollmill.launch.pulse import watchdog
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
-from rollmill.observe.events import Updated
-from rollmill.pulse import watchdog
+from rollmill.persist.run_folder import RunFolder
 from rollmill.resuming import refuse_edited_config
 from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
 from rollmill.retrace.script import read_script
-from rollmill.run_folder import RunFolder
-from rollmill.runtime.process import tune_allocator
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.settings import ExperimentConfig, load_run_config
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused
-from rollmill.learners.flight_records import (
+from rollmill.flight.records import (
     NAME,
     AttemptEntry,
     Consumed,
@@ -19,7 +19,7 @@ from rollmill.learners.flight_records import (
     UpdateEntry,
     read_flight,
 )
-from rollmill.run_folder import MARK
+from rollmill.persist.run_folder import MARK
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from rollmill.console.progress import StretchDisplay
 from rollmill.errors import RollmillError
-from rollmill.liveness import is_gone
+from rollmill.launch.liveness import is_gone
 from rollmill.numerics import REMEDY, difference, facts
 from rollmill.observe.phrases import clock, count
-from rollmill.observe.stretch import StretchDisplay
+from rollmill.persist.run_folder import MARK
 from rollmill.retrace.comparison import Diverged
 from rollmill.retrace.debugger import Debugger, LeftDebugger
 from rollmill.retrace.retrace import Retrace, Step
 from rollmill.retrace.script import read_record
-from rollmill.run_folder import MARK
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from rollmill.config import Config
+from rollmill.config.base import Config
 from rollmill.numerics import Mode
 
 

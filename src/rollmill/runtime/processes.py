@@ -10,11 +10,11 @@ from pathlib import Path
 from time import monotonic
 
 from rollmill.errors import NoExperience, Stalled
+from rollmill.events import Event, WorkerReplaced
+from rollmill.launch.process import set_threads
 from rollmill.learners.learner import Learner
-from rollmill.observe.events import Event, WorkerReplaced
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import Graph
-from rollmill.runtime.process import set_threads
 from rollmill.runtime.supervise import Supervisor
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.types import ResumePoint

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 from rollmill.actors.component import Component
 from rollmill.errors import Stalled
+from rollmill.events import Event, Progress, Said, WorkerReplaced
+from rollmill.launch.process import set_threads
 from rollmill.learners.learner import Learner
-from rollmill.observe.events import Event, Progress, Said, WorkerReplaced
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.graph import Graph
-from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import local_ports
 from rollmill.types import ResumePoint
 

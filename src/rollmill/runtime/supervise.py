@@ -21,15 +21,15 @@ from typing import Any
 
 from rollmill.actors.component import Notice
 from rollmill.errors import WorkerFailed
+from rollmill.events import ComponentFailed, Event, Said, WorkerReplaced
+from rollmill.launch.guardian import Guardian, is_alive, kill_group
+from rollmill.launch.json_lines import Lines
+from rollmill.launch.process import usable_cores
+from rollmill.launch.pulse import LOOK_SECONDS
 from rollmill.learners.learner import Learner
-from rollmill.observe.events import ComponentFailed, Event, Said, WorkerReplaced
-from rollmill.pulse import LOOK_SECONDS
 from rollmill.runtime.config import RuntimeConfig
+from rollmill.runtime.forkserver import Forkserver, ForkserverPlan
 from rollmill.runtime.graph import End, Graph
-from rollmill.runtime.guardian import Guardian, is_alive, kill_group
-from rollmill.runtime.lines import Lines
-from rollmill.runtime.nursery import Nursery, NurseryPlan
-from rollmill.runtime.process import usable_cores
 from rollmill.runtime.vitals import Vitals, resident_bytes
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
@@ -87,7 +87,7 @@ class Supervisor:
         self._reports = Lines()
         self._vitals = Vitals(self.places, config)
         self._life_read, self._life = os.pipe()
-        self._nursery: Nursery | None = None
+        self._forkserver: Forkserver | None = None
         self._guardian = Guardian()
         self._pids: dict[str, int] = {}
         self._looked = monotonic()
@@ -104,8 +104,8 @@ class Supervisor:
         return sorted(place for team in self._teams for place in team.starting)
 
     def prepare(self) -> None:
-        """Start the nursery, which takes seconds to load the libraries, and the guardian."""
-        self._nursery = self._new_nursery()
+        """Start the forkserver, which takes seconds to load the libraries, and the guardian."""
+        self._forkserver = self._new_forkserver()
         self._guardian.start()
         for team in self._teams:
             team.starting = set(team.places)
@@ -149,15 +149,15 @@ class Supervisor:
             for message in lines.take():
                 yield from self._heard(place, message)
         self._note(reports)
-        if self._nursery is not None and (code := self._nursery.exit_code) is not None:
-            self._lose_nursery(code)
+        if self._forkserver is not None and (code := self._forkserver.exit_code) is not None:
+            self._lose_forkserver(code)
 
     def close(self) -> None:
         """End the workers, the gentle way first, and let go of every descriptor."""
         os.close(self._life)  # the workers see the end of this pipe and leave
-        if self._nursery is not None:
-            self._nursery.close(3.0)
-            self._nursery = None
+        if self._forkserver is not None:
+            self._forkserver.close(3.0)
+            self._forkserver = None
             self._note(self._reports.take())
         for pid in self._pids.values():
             kill_group(pid)
@@ -204,9 +204,9 @@ class Supervisor:
                 reason = f"{how_it_ended(code)} ({self._names(place)})"
                 self._blame(place, place, reason, is_from_outside=code in FROM_OUTSIDE)
 
-    def _lose_nursery(self, code: int) -> None:
+    def _lose_forkserver(self, code: int) -> None:
         """Its workers die with it, by the kernel's hand; what they started does by ours."""
-        assert self._nursery is not None
+        assert self._forkserver is not None
         self._note(self._reports.take())
         for pid in self._pids.values():
             kill_group(pid)
@@ -215,15 +215,15 @@ class Supervisor:
             time.sleep(0.005)
         for team in self._teams:
             for place in tuple(team.living):
-                self._blame(place, "nursery", how_it_ended(code), is_from_outside=code in FROM_OUTSIDE)
+                self._blame(place, "forkserver", how_it_ended(code), is_from_outside=code in FROM_OUTSIDE)
             team.living.clear()
         for pid in self._pids.values():
             self._guardian.forget_group(pid)
         self._pids.clear()
-        self._poll.unregister(self._nursery.ended)
-        self._guardian.forget_nursery(self._nursery.pid)
-        self._nursery.close(0.0)
-        self._nursery = None
+        self._poll.unregister(self._forkserver.ended)
+        self._guardian.forget_forkserver(self._forkserver.pid)
+        self._forkserver.close(0.0)
+        self._forkserver = None
 
     def _look(self) -> None:
         """Whether workers hang or take too much memory, and whether the guardian is there."""
@@ -279,8 +279,8 @@ class Supervisor:
                 self._kill(other)
 
     def _kill(self, place: str) -> None:
-        if self._nursery is not None:
-            self._nursery.kill(place)
+        if self._forkserver is not None:
+            self._forkserver.kill(place)
 
     def _advance(self, team: Team) -> Iterator[Event]:
         incident = team.incident
@@ -347,20 +347,20 @@ class Supervisor:
     def _start(self, team: Team, points: Mapping[int, ResumePoint]) -> None:
         team.incident, team.replaced, team.replay_seconds = None, team.incident, 0.0
         team.living, team.starting = set(team.places), set(team.places)
-        self._nursery = self._nursery or self._new_nursery()
+        self._forkserver = self._forkserver or self._new_forkserver()
         theirs = {actor: points[actor] for actor in team.actors if actor in points}
         for place in team.places:
             self._vitals.renew(place)
-            self._nursery.start(self._worker_plan(place, theirs, team.busy))
+            self._forkserver.start(self._worker_plan(place, theirs, team.busy))
 
-    def _new_nursery(self) -> Nursery:
-        plan = NurseryPlan(self._life_read, self._reports.write, self._wiring)
+    def _new_forkserver(self) -> Forkserver:
+        plan = ForkserverPlan(self._life_read, self._reports.write, self._wiring)
         pipes = [lines.write for lines in self._said.values()]
         inherited = [*self._wiring.descriptors, *pipes, *self._vitals.descriptors]
-        nursery = Nursery(plan, inherited, self._guardian.mark)
-        self._poll.register(nursery.ended, select.POLLIN)
-        self._guardian.watch_nursery(nursery.pid)
-        return nursery
+        forkserver = Forkserver(plan, inherited, self._guardian.mark)
+        self._poll.register(forkserver.ended, select.POLLIN)
+        self._guardian.watch_forkserver(forkserver.pid)
+        return forkserver
 
     def _worker_plan(
         self, place: str, points: Mapping[int, ResumePoint], busy: Mapping[End, tuple[int, ...]]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from rollmill.pulse import LINE_BYTES, HangTimer, Pulse
+from rollmill.launch.pulse import LINE_BYTES, HangTimer, Pulse
 from rollmill.runtime.config import RuntimeConfig
 
 DUMP_SECONDS = 0.5  # that a hung worker has to write down its stacks

@@ -18,11 +18,11 @@ from time import monotonic
 from typing import Any
 
 from rollmill.actors.component import Component
-from rollmill.pulse import LINE_BYTES, PULSE
+from rollmill.launch.process import set_threads
+from rollmill.launch.pulse import LINE_BYTES, PULSE
+from rollmill.launch.sampler import sample_if_wanted
 from rollmill.runtime.graph import End, Node
-from rollmill.runtime.process import set_threads
 from rollmill.runtime.wiring import SharedWiring
-from rollmill.sampling import sample_if_wanted
 from rollmill.types import ResumePoint
 
 

@@ -1,0 +1,1 @@
+"""Reading configurations: strict YAML, overrides, and one line for every mistake."""

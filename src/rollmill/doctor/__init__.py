@@ -1,0 +1,1 @@
+"""Checks before training: everything that can be refused is refused here."""

@@ -1,0 +1,67 @@
+"""From a configuration to a checked graph: everything that can be refused is refused here, before training."""
+
+from __future__ import annotations
+
+from rollmill.algorithms.registry import find_recipe
+from rollmill.doctor.env_check import check_group
+from rollmill.doctor.model_check import check_network
+from rollmill.doctor.unread_keys import refuse_unread
+from rollmill.errors import Refused
+from rollmill.runtime.blueprint import Blueprint
+from rollmill.runtime.config import DevicesConfig
+from rollmill.runtime.graph import Graph
+from rollmill.runtime.topology import TOPOLOGIES
+from rollmill.settings import ExperimentConfig
+
+
+def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0) -> Blueprint:
+    """Check the parts against each other and against the environment's spaces.
+
+    `spare_slots` are those of each actor for observers of trajectories.
+    """
+    if config.runtime.workers > config.env.groups:
+        raise Refused(
+            f"runtime.workers={config.runtime.workers} is more than env.groups={config.env.groups}, so some would have "
+            f"nothing to do; set runtime.workers={config.env.groups} or raise env.groups"
+        )
+    _check_devices(config.runtime.devices)
+    recipe = find_recipe(config.algorithm.name)
+    spaces = check_group(config.env)
+    blueprint = Blueprint(
+        seed=config.seed,
+        env=config.env,
+        model=config.model,
+        algorithm=config.algorithm,
+        train=config.train,
+        runtime=config.runtime,
+        recipe=recipe,
+        observation_space=spaces.observation_space,
+        action_space=spaces.action_space,
+        frame_skip=spaces.frame_skip,
+        snapshot_size=spaces.snapshot_size,
+        spare_slots=spare_slots,
+    )
+    network = blueprint.network("cpu")
+    check_network(network, spaces.observation_space, spaces.action_space)
+    refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
+    flow = blueprint.flow
+    if flow.unrolls > config.env.groups * flow.in_flight:
+        raise Refused(
+            f"algorithm.unrolls={flow.unrolls} is more than there can be in flight: env.groups={config.env.groups} × "
+            f"algorithm.in_flight={flow.in_flight}; raise one of these"
+        )
+    config.algorithm.check_batch(flow.unrolls * config.env.group_size, network.is_recurrent)
+    return blueprint
+
+
+def draw_graph(blueprint: Blueprint) -> Graph:
+    """The component graph in the topology that the recipe names."""
+    return TOPOLOGIES[blueprint.recipe.topology.kind](blueprint)
+
+
+def _check_devices(devices: DevicesConfig) -> None:
+    import torch
+
+    for role, device in devices.model_dump().items():
+        if device != "cpu" and not torch.cuda.is_available():
+            raise Refused(f"runtime.devices.{role}={device} but torch finds no CUDA device here; set it to cpu")

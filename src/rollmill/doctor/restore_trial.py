@@ -1,0 +1,169 @@
+"""The trial of restoring: what a run can promise about resuming is found out by doing it once, on a small scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from time import monotonic
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from rollmill import seeding
+from rollmill.doctor.env_check import random_actions
+from rollmill.envs.config import EnvConfig
+from rollmill.envs.group import EnvGroup, EnvironmentFailed
+from rollmill.envs.make import make_group
+from rollmill.envs.snapshot_bytes import row_bytes
+from rollmill.errors import RollmillError
+from rollmill.types import Array
+
+EXACT = "exact"
+EXACT_LATER = "exact from the next episode"
+
+_HISTORY = (3, 2)  # steps of episodes before, so that a fresh environment is compared with a used one
+_STEPS = 24  # from there to where the episodes are restored
+_FUTURE = 8  # steps that must then be equal
+
+
+def resume_grade(config: EnvConfig, seconds: float = 2.0) -> str:
+    """How exactly the environment can be restored: `exact`, `exact from the next episode` or `approximate: <reason>`.
+
+    Two environments are played and restored in fresh ones. A slow environment plays fewer steps: no step is begun after
+    `seconds`, except the one that every stage needs.
+    """
+    with ExitStack() as closing:
+
+        def fresh_player() -> _Player:
+            player = _Player(make_group(config, min(2, config.group_size)))
+            closing.callback(player.close)
+            return player
+
+        try:
+            fault = _trial(fresh_player, seeding.generator(0, "resume trial"), monotonic(), seconds)
+        except RollmillError as error:  # names the environment itself
+            return f"approximate: {error}"
+        except Exception as error:
+            return f"approximate: env.id={config.id} raised {type(error).__name__}: {error}"
+    if fault is None:
+        return EXACT
+    return EXACT_LATER if fault == EXACT_LATER else f"approximate: env.id={config.id} {fault}"
+
+
+def _trial(fresh_player: Callable[[], _Player], draw: Generator, start: float, seconds: float) -> str | None:
+    """What is wrong with restoring; None if nothing is."""
+    original = fresh_player()
+    for steps in (*_HISTORY, _STEPS):
+        original.begin(original.everyone, _seeds(original, draw))
+        original.play(draw, steps, start + seconds / 3)
+    copy = fresh_player()
+    copy.begin(copy.everyone, original.seeds)
+    begins_equally = copy.first == original.first
+    is_restored = _restore(copy, original) and _goes_on_equally(copy, original, draw, start + seconds)
+    seeds = _seeds(original, draw)
+    for player in (original, copy):
+        player.begin(player.everyone, seeds)
+    next_begins_equally = copy.first == original.first
+    # a snapshot may hold what the seed doesn't tell, such as the number of the episode
+    if is_restored and next_begins_equally and (begins_equally or original.group.snapshot_size):
+        return None
+    if not (begins_equally and next_begins_equally):
+        return "gives another first observation for the same seed"
+    if not _goes_on_equally(copy, original, draw, start + seconds):
+        return "goes on differently for the same seed and actions"
+    return EXACT_LATER
+
+
+class _Player:
+    """A group in play, with what it takes to restore its running episodes."""
+
+    def __init__(self, group: EnvGroup) -> None:
+        self.group = group
+        self.everyone = np.ones(group.size, bool)
+        self.seeds = np.zeros(group.size, np.int64)
+        self.first = [b""] * group.size  # observations
+        self.actions: list[list[Array]] = [[] for _ in range(group.size)]
+
+    def begin(self, rows: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
+        """Start episodes; an environment that fails, if only once, ends the trial."""
+        self.seeds[rows] = seeds[rows]
+        self.group.reset(rows, self.seeds)
+        self._refuse_troubles()
+        for k in np.flatnonzero(rows).tolist():
+            self.first[k] = row_bytes(self.group.obs, k)
+            self.actions[k].clear()
+
+    def step(self, action: Array, rows: NDArray[np.bool_]) -> tuple[list[bytes], NDArray[np.bool_]]:
+        """Step; all that came of it as bytes, and which episodes ended."""
+        for k in np.flatnonzero(rows).tolist():
+            self.actions[k].append(action[k].copy())
+        result = self.group.step(action, rows)
+        self._refuse_troubles()
+        told = [array.tobytes() for array in result] + self.shown()
+        return told, result.terminated | result.truncated
+
+    def play(self, draw: Generator, steps: int, deadline: float) -> None:
+        """Random steps, and a few more if all episodes have just begun: it is their middle that is asked for."""
+        for t in range(steps + _FUTURE):
+            if t and (monotonic() > deadline or t >= steps) and any(self.actions):
+                return
+            action = random_actions(self.group.action_space, self.group.size, draw)
+            _, ended = self.step(action, self.everyone)
+            self.begin(ended, _seeds(self, draw))
+
+    def shown(self) -> list[bytes]:
+        """What the rows show."""
+        return [row_bytes(self.group.obs, k) for k in range(self.group.size)]
+
+    def close(self) -> None:
+        """Close the environments; how they take it says nothing about restoring."""
+        with suppress(Exception):
+            self.group.close()
+
+    def _refuse_troubles(self) -> None:
+        if self.group.troubles:
+            raise EnvironmentFailed(self.group.troubles[0].message)
+
+
+def _seeds(player: _Player, draw: Generator) -> NDArray[np.int64]:
+    return draw.integers(2**31, size=player.group.size)
+
+
+def _restore(copy: _Player, original: _Player) -> bool:
+    """Bring every row of the copy, just reset, to where the original stands; by snapshot or else by replay."""
+    return all(_restore_row(copy, original, k) for k in range(copy.group.size))
+
+
+def _restore_row(copy: _Player, original: _Player, k: int) -> bool:
+    snapshot = original.group.snapshot(k) if original.group.snapshot_size else b""
+    shown = original.shown()[k]
+    row = np.arange(copy.group.size) == k
+    if snapshot and len(snapshot) <= original.group.snapshot_size:
+        with suppress(ValueError):
+            copy.group.restore(k, snapshot)
+            if copy.shown()[k] == shown:
+                return True
+        copy.begin(row, original.seeds)
+    for action in original.actions[k]:
+        _, ended = copy.step(np.stack([action] * copy.group.size), row)
+        if ended.any():
+            return False
+    return copy.shown()[k] == shown
+
+
+def _goes_on_equally(copy: _Player, original: _Player, draw: Generator, deadline: float) -> bool:
+    """Whether equal actions have equal consequences in both, into further episodes if it comes to that."""
+    for t in range(_FUTURE):
+        if t and monotonic() > deadline:
+            break
+        action = random_actions(copy.group.action_space, copy.group.size, draw)
+        (told, ended), (copy_told, _) = (player.step(action, player.everyone) for player in (original, copy))
+        if told != copy_told:
+            return False
+        seeds = _seeds(original, draw)
+        for player in (original, copy):
+            player.begin(ended, seeds)
+        if copy.shown() != original.shown():
+            return False
+    return True

@@ -1,1 +1,0 @@
-"""Playing for the record: episodes of a policy, a script or chance, counted, compared, dumped and filmed."""

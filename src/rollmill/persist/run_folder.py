@@ -1,0 +1,196 @@
+"""The folder of a run: what is where in it, and that no other run's is touched."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rollmill.config.base import Config
+from rollmill.config.load import dump
+from rollmill.errors import Refused
+from rollmill.launch.liveness import is_gone
+from rollmill.persist.writing import write_atomically
+from rollmill.types import Array
+
+PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "ale-py", "pydantic", "safetensors")
+MARK = "run.json"  # what makes a folder a run
+
+
+class RunFolder:
+    """A run on disk: config.yaml, run.json, checkpoints/, weights.safetensors, summary.json, logs/, metrics, curve."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path | None, name: str, overwrite: bool) -> RunFolder:
+        """Make the folder; one that exists is touched only on request, and only if it is a run."""
+        if path is None:
+            return cls._create_named(name)
+        if path.exists() or path.is_symlink():
+            if path.is_dir() and not any(path.iterdir()):
+                return cls(path)
+            if not overwrite:
+                raise Refused(f"--run {path} exists; choose another folder, or --overwrite to replace it")
+            if path.is_symlink():
+                raise Refused(f"--run {path} is a link, which is not overwritten; name the folder it leads to")
+            if not (path / MARK).is_file():
+                raise Refused(f"--run {path} is no run folder (it has no {MARK}), so it is not overwritten; remove it")
+            _refuse_living(path)
+            with cls(path).locked():  # also one that is only just starting
+                shutil.rmtree(path)
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            raise Refused(f"--run {path} can't be made: {error.strerror}; choose another folder") from error
+        return cls(path)
+
+    @classmethod
+    def _create_named(cls, name: str) -> RunFolder:
+        """runs/<name>-<time>; a number is added while another process takes the name at the same moment."""
+        stem = f"{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-').lower()}-{time.strftime('%Y%m%d-%H%M%S')}"
+        for attempt in range(1000):
+            path = Path("runs") / (f"{stem}-{attempt}" if attempt else stem)
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise Refused(f"{path} can't be made: {error.strerror}; choose a folder with --run") from error
+            return cls(path)
+        raise Refused("runs/ is full of runs of this second; choose a folder with --run")
+
+    @property
+    def logs(self) -> Path:
+        """One file per component."""
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder per checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
+    def weights(self) -> Path:
+        """The newest weights."""
+        return self.path / "weights.safetensors"
+
+    def describe(self, config: Config, **told: Any) -> None:
+        """Keep what is needed to know and repeat this run: the resolved config, versions, commit, machine."""
+        try:
+            self._describe(config, told)
+        except OSError as error:
+            raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
+
+    def _describe(self, config: Config, told: Mapping[str, Any]) -> None:
+        facts: dict[str, Any] = {
+            "pid": os.getpid(),
+            "host": platform.node(),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
+        write_atomically(self.path / MARK, json.dumps(facts).encode())  # at once: then it is known for a run
+        self.logs.mkdir(exist_ok=True)
+        write_atomically(self.path / "config.yaml", dump(config).encode())
+        facts |= {
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cores": os.cpu_count(),
+            "versions": {name: _version(name) for name in PACKAGES},
+            "git_commit": git_commit(),
+            **told,
+        }
+        write_atomically(self.path / MARK, json.dumps(facts, indent=2).encode())
+
+    def save_weights(self, weights: dict[str, Array]) -> None:
+        """Write the weights so that a reader sees the old ones or the new ones, never a part."""
+        from safetensors.numpy import save
+
+        write_atomically(self.weights, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
+
+    @property
+    def initial(self) -> Path:
+        """The weights that a run began with, if they were another run's."""
+        return self.path / "initial.safetensors"
+
+    def save_initial(self, weights: Mapping[str, Array]) -> None:
+        """Keep the weights with which training begins: it can be retraced from nothing else."""
+        from safetensors.numpy import save
+
+        write_atomically(self.initial, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
+
+    @staticmethod
+    def read_weights(file: Path) -> dict[str, Array]:
+        """The weights in a file; loading executes nothing from it."""
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            loaded: dict[str, Array] = load(file.read_bytes())
+        except (SafetensorError, OSError) as error:
+            raise Refused(f"{file} can't be read: {error}; it is cut short or damaged") from error
+        return loaded
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process; refused while another one does. The lock ends with the process."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise Refused(f"{self.path} can't be opened: {error.strerror}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            raise Refused(f"{self.path} is being written by another process; stop it, or choose another run") from None
+        except OSError:
+            pass  # a file system without locks: run.json still says which process writes
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+
+def _refuse_living(path: Path) -> None:
+    """A run that is still running is not overwritten: both would write into one folder."""
+    try:
+        process = json.loads((path / MARK).read_text())
+        summary = json.loads((path / "summary.json").read_text())
+    except (OSError, ValueError):
+        return
+    is_other = process.get("pid") != os.getpid() and process.get("host") == platform.node()
+    if is_other and summary.get("status") == "running" and not is_gone(process, path / MARK):
+        remedy = "stop it, or choose another folder"
+        raise Refused(f"--run {path} is being written by process {process['pid']}; {remedy}")
+
+
+def git_commit() -> Any:
+    """The commit of the working folder, with "+changes" if there are any; None outside a repository."""
+
+    def git(*arguments: str) -> str:
+        result = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
+        return result.stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Playing a policy, a script or chance: evaluate, film and watch."""

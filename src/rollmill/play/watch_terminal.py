@@ -1,0 +1,106 @@
+"""Pictures on a terminal: two pixels per character, in 24-bit colour."""
+
+from __future__ import annotations
+
+import os
+from typing import TextIO
+
+import numpy as np
+
+from rollmill.play.watch_scene import Scene
+from rollmill.types import Array
+
+# another screen, so that what stood on the terminal comes back afterwards; the cursor is hidden meanwhile
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[0m\x1b[?25h\x1b[?1049l"
+HOME, CLEAR, PLAIN, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[2J", "\x1b[0m", "\x1b[K", "\x1b[J"
+HALF = "▀"  # its colour is the upper pixel, the background the lower one
+
+
+class TerminalScreen:
+    """Draws scenes as large as the terminal allows, with a line of text below."""
+
+    most_per_second = 20.0  # a picture is some 50 kB of text
+    is_watched = True
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._size = (0, 0)
+        self._is_entered = False
+
+    def show(self, scene: Scene) -> None:
+        """Draw the picture and its caption."""
+        self._draw(scene.picture, scene.caption())
+
+    def say(self, text: str) -> None:
+        """One line of text."""
+        self._draw(None, text)
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        if self._is_entered:
+            self._is_entered = False
+            self._stream.write(LEAVE)
+            self._stream.flush()
+
+    def _draw(self, picture: Array | None, text: str) -> None:
+        columns, lines = _terminal_size(self._stream)
+        pieces = []
+        if not self._is_entered:
+            self._is_entered = True
+            pieces.append(ENTER)
+        if (columns, lines) != self._size:
+            self._size = columns, lines
+            pieces.append(CLEAR)
+        pieces.append(HOME)
+        if picture is not None and lines > 1:
+            rows = half_blocks(fitted(picture, columns, 2 * (lines - 1)))
+            pieces += [f"{row}{PLAIN}{REST_OF_LINE}\r\n" for row in rows]
+        pieces.append(f"{PLAIN}{text[: columns - 1]}{REST_OF_LINE}{REST_OF_SCREEN}")
+        self._stream.write("".join(pieces))
+        self._stream.flush()
+
+
+def fitted(picture: Array, width: int, height: int) -> Array:
+    """The picture as large as fits into width × height pixels, its shape kept; the mean of what is put together."""
+    scale = min(width / picture.shape[1], height / picture.shape[0])
+    columns = min(width, max(1, round(picture.shape[1] * scale)))
+    rows = min(height, max(2, round(picture.shape[0] * scale)))
+    return _resampled(_resampled(picture.astype(np.float32), rows, 0), columns, 1).round().astype(np.uint8)
+
+
+def half_blocks(picture: Array) -> list[str]:
+    """Lines of characters, two rows of pixels each; a colour is named only where it changes."""
+    if picture.shape[0] % 2:
+        picture = np.concatenate([picture, np.zeros_like(picture[:1])])
+    lines = []
+    for upper, lower in zip(picture[0::2].tolist(), picture[1::2].tolist(), strict=True):
+        line, before = [], None
+        for top, bottom in zip(upper, lower, strict=True):
+            if (top, bottom) != before:
+                before = (top, bottom)
+                line.append("\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*top, *bottom))
+            line.append(HALF)
+        lines.append("".join(line))
+    return lines
+
+
+def _resampled(picture: Array, size: int, axis: int) -> Array:
+    """The picture with `size` rows or columns: means where it shrinks, repeated where it grows."""
+    before = picture.shape[axis]
+    if size >= before:
+        return np.asarray(np.take(picture, np.arange(size) * before // size, axis=axis))
+    begins = np.arange(size) * before // size
+    counts = np.diff(np.append(begins, before)).astype(np.float32)
+    shape = [1, 1, 1]
+    shape[axis] = size
+    means: Array = np.add.reduceat(picture, begins, axis=axis) / counts.reshape(shape)
+    return means
+
+
+def _terminal_size(stream: TextIO) -> tuple[int, int]:
+    """Columns and lines now; a terminal that doesn't know its size is taken for 80 × 24."""
+    try:
+        columns, lines = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        columns, lines = 0, 0
+    return (columns or 80), (lines or 24)

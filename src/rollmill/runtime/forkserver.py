@@ -1,0 +1,251 @@
+"""The forkserver: one helper process that loads the numeric libraries once and forks the workers.
+
+Starting a worker again costs seconds of imports each; forking costs milliseconds. The forkserver itself never computes
+and never touches a device, so a worker may still initialise CUDA. It is the workers' parent: it starts and kills them
+when it is told to, reaps them, tells the main process how each ended, and ends their process groups when the main
+process is gone; the kernel kills the workers when the forkserver itself dies.
+
+It is executed as a program of its own (not by multiprocessing), so that a user's script needs no
+`if __name__ == "__main__"` and no resource tracker is left to clean up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rollmill.launch.children import child_variables
+from rollmill.launch.guardian import RUN_VARIABLE, kill_group
+from rollmill.launch.process import die_with, live_on, tune_allocator
+
+if TYPE_CHECKING:
+    from rollmill.runtime.wiring import SharedWiring
+    from rollmill.runtime.worker import WorkerPlan
+
+SEND_SECONDS = 30.0  # that the forkserver has to take a message; it reads when its imports are done
+GRACE_SECONDS = 1.0  # for closing environments at the end, before the hard way
+
+_LENGTH = struct.Struct("=Q")
+
+
+@dataclass(frozen=True)
+class ForkserverPlan:
+    """What the forkserver is told first."""
+
+    life: int  # read end; its end is the end of the run
+    reports: int  # write end: one JSON line per worker that started or ended
+    wiring: SharedWiring
+
+
+@dataclass(frozen=True)
+class Start:
+    """Fork a worker."""
+
+    plan: WorkerPlan
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kill the worker at a place, and what it started."""
+
+    place: str
+
+
+class Forkserver:
+    """The main process's end of a forkserver."""
+
+    def __init__(self, plan: ForkserverPlan, inherited: Collection[int], mark: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from rollmill.runtime.forkserver import main; main()", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            pass_fds=[*inherited, plan.life, plan.reports],
+            env=os.environ | child_variables() | {RUN_VARIABLE: mark},
+            process_group=0,  # Ctrl-C in the terminal is for the main process, which ends the others in order
+            bufsize=0,
+        )
+        self.pid = self._process.pid
+        self.ended = os.pidfd_open(self.pid)  # readable when it has
+        self._send(plan)
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; None while it lives."""
+        return self._process.poll()
+
+    def start(self, plan: WorkerPlan) -> None:
+        """Start a worker; its `started` is reported."""
+        self._send(Start(plan))
+
+    def kill(self, place: str) -> None:
+        """Kill a worker; its end is reported."""
+        self._send(Kill(place))
+
+    def close(self, seconds: float) -> None:
+        """Wait for it to end, which it does with the life pipe; then the hard way."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            kill_group(self.pid)
+            self._process.wait()
+        os.close(self.ended)
+
+    def _send(self, message: ForkserverPlan | Start | Kill) -> None:
+        assert self._process.stdin is not None
+        data = pickle.dumps(message)
+        left = memoryview(_LENGTH.pack(len(data)) + data)
+        poll = select.poll()
+        poll.register(self._process.stdin, select.POLLOUT)
+        with suppress(BrokenPipeError):  # it is dead, which is noticed elsewhere
+            while left:
+                if not poll.poll(SEND_SECONDS * 1000):  # it is stopped or stuck, and so would be the learner
+                    kill_group(self.pid)
+                    return
+                left = left[self._process.stdin.write(left[: select.PIPE_BUF]) :]
+
+
+def main() -> None:
+    """Entry of the forkserver process: what to do arrives pickled on standard input, from the parent."""
+    die_with(int(sys.argv[1]))
+    tune_allocator()
+    import gymnasium  # noqa: F401 loaded here once, so that forked workers have it
+    import torch  # noqa: F401
+
+    import rollmill.runtime.blueprint
+    import rollmill.runtime.worker  # noqa: F401
+
+    # From here on the life pipe tells when the main process is gone, and there is time to end what workers started;
+    # the kernel's signal would come first, and also when only the thread that started us ends.
+    live_on()
+    tend()
+
+
+class _Inbox:
+    """Messages from the main process, as they come."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self.has_ended = False
+
+    def read(self) -> list[Any]:
+        """The messages that are complete; waits if nothing has come at all."""
+        chunk = os.read(0, 1 << 20)
+        self.has_ended = not chunk
+        self._data += chunk
+        messages = []
+        while len(self._data) >= _LENGTH.size:
+            end = _LENGTH.size + _LENGTH.unpack_from(self._data)[0]
+            if len(self._data) < end:
+                break
+            messages.append(pickle.loads(self._data[_LENGTH.size : end]))
+            self._data = self._data[end:]
+        return messages
+
+
+def tend() -> None:
+    """Do as the main process says until the run ends; then see to it that all workers are gone."""
+    inbox = _Inbox()
+    waiting: list[Any] = []
+    while not waiting and not inbox.has_ended:
+        waiting = inbox.read()
+    if waiting:
+        plan, *waiting = waiting
+        _Family(plan, inbox).tend(waiting)
+
+
+class _Family:
+    """The workers that live."""
+
+    def __init__(self, plan: ForkserverPlan, inbox: _Inbox) -> None:
+        self._plan, self._inbox = plan, inbox
+        self._children: dict[int, str] = {}
+        self._pid = os.getpid()
+        self._wake, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+
+    def tend(self, commands: list[Any]) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write)
+        poll = select.poll()
+        for descriptor in (0, self._plan.life, self._wake):
+            poll.register(descriptor, select.POLLIN)
+        deadline: float | None = None
+        while self._children or deadline is None:
+            for command in commands if deadline is None else ():
+                self._obey(command)
+            commands = []
+            if deadline is not None and time.monotonic() > deadline:
+                for pid in self._children:
+                    kill_group(pid)
+            for descriptor, _ in poll.poll(None if deadline is None else 50):
+                if descriptor == self._wake:
+                    os.read(self._wake, 4096)
+                elif descriptor == 0:
+                    commands += self._inbox.read()
+                if descriptor == self._plan.life or self._inbox.has_ended:
+                    deadline = deadline or time.monotonic() + GRACE_SECONDS
+                    for source in (0, self._plan.life):
+                        with suppress(KeyError):
+                            poll.unregister(source)
+            self._reap()
+
+    def _obey(self, command: Start | Kill) -> None:
+        if isinstance(command, Start):
+            self._fork(command.plan)
+        else:
+            for pid, place in self._children.items():
+                if place == command.place:
+                    kill_group(pid)
+
+    def _fork(self, plan: WorkerPlan) -> None:
+        assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not fork"
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                os.setpgid(0, 0)  # leads a group: whatever it starts can be found and ended with it
+                die_with(self._pid)
+                code = self._live(plan)
+            finally:
+                os._exit(code)
+        with suppress(PermissionError, ProcessLookupError):
+            os.setpgid(pid, pid)  # also from here: it may be killed before it comes to that
+        self._children[pid] = plan.place
+        self._report(kind="started", place=plan.place, pid=pid)
+
+    def _live(self, plan: WorkerPlan) -> int:
+        """The child's side of the fork."""
+        from rollmill.runtime.worker import run_worker
+
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self._wake)
+        os.close(self._wake_write)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)  # an environment that reads must not take what is meant for the forkserver
+        os.close(nothing)
+        return run_worker(plan, self._plan.wiring, self._plan.life)
+
+    def _reap(self) -> None:
+        for pid in list(self._children):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                kill_group(pid)  # what an environment started must not outlive its worker
+                place = self._children.pop(pid)
+                self._report(kind="ended", place=place, pid=pid, code=os.waitstatus_to_exitcode(status))
+
+    def _report(self, **message: str | int) -> None:
+        with suppress(OSError):  # the reader is gone
+            os.write(self._plan.reports, json.dumps(message).encode() + b"\n")

@@ -1,0 +1,1 @@
+"""Several trainings of one config: seeds, and the search for its fastest settings."""

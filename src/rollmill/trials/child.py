@@ -1,0 +1,71 @@
+"""The process that trains one seed: an ordinary `rollmill train`, which dies with the process that started it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from rollmill.launch.process import die_with
+
+PATIENCE_SECONDS = 5.0  # for a process that was told to end at once
+
+
+class Child:
+    """One seed in training."""
+
+    def __init__(self, seed: int, words: Sequence[str], output: Path, cores: list[int]) -> None:
+        self.seed = seed
+        self.cores = cores
+        with output.open("ab") as file:
+            # A group of its own: Ctrl-C reaches us alone, and each child hears of it once, from us.
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "rollmill", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+                preexec_fn=partial(_prepare, os.getpid(), cores),
+            )
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; 128 + signal if one killed it, as shells have it."""
+        code = self._process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def end(self) -> None:
+        """Wait until it has ended, as it was told to; by force if that takes long."""
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_SECONDS)
+        finally:
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+
+
+def last_words(output: Path) -> str:
+    """The last line that a process printed."""
+    try:
+        with output.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.removeprefix("rollmill: ") for line in reversed(lines) if line.strip()), "")
+
+
+def _prepare(parent: int, cores: Sequence[int]) -> None:
+    die_with(parent)
+    if cores:
+        os.sched_setaffinity(0, cores)

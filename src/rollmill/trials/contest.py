@@ -1,0 +1,200 @@
+"""Which setup is fastest: many for a short time, starting from the best so far; the best few longer, in alternation."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from statistics import median
+from time import monotonic
+from typing import Any, Protocol
+
+from rollmill.trials.setups import Setup, anchors
+from rollmill.trials.stand import Contestant
+
+FINALISTS = 3  # next to the config as it is; as many are kept running, so that the finals cost no start
+SCREENING = 0.6  # share of the time in which candidates are tried once
+PASSES = 9  # at most, of the finals
+LEAST_GAIN = 1.03  # below that it is noise, and the config stays as it is
+LOOK_SECONDS = 0.5  # between two redraws while nothing comes
+PATIENCE = 120.0  # seconds for a first answer
+ROUND_SECONDS = 10  # of times that are proposed
+
+
+@dataclass
+class Entry:
+    """How one setup has done."""
+
+    setup: Setup
+    rates: list[float] = field(default_factory=list)  # steps/s: the trial
+    finals: list[float] = field(default_factory=list)
+    shares: dict[str, float] = field(default_factory=dict)  # of wall time, at the last measurement
+    failed: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        """Steps per second: the median of the finals, or the trial where it came no further."""
+        measured = self.finals or self.rates
+        return None if self.failed or not measured else median(measured)
+
+    def ratio(self, base: Entry) -> float | None:
+        """How many times as fast as `base`: of the finals pass by pass, for a machine's speed comes and goes."""
+        if self.rate is None or base.rate is None:
+            return None
+        if self.is_final(base):
+            return median(ours / theirs for ours, theirs in zip(self.finals, base.finals, strict=False))
+        return self.rates[0] / base.rates[0]
+
+    def is_final(self, base: Entry) -> bool:
+        """Whether the ratio is that of the finals; those of trials have another base, and only one look each."""
+        return bool(self.finals and base.finals)
+
+
+class Watcher(Protocol):
+    """Displays how the contest goes."""
+
+    def tick(self, text: str, fraction: float) -> None:
+        """Time has passed."""
+
+    def measured(self, entry: Entry) -> None:
+        """A setup was tried."""
+
+
+class Contest:
+    """Measures the setups one after the other, within the time."""
+
+    def __init__(
+        self,
+        start: Callable[[Setup], Contestant],
+        base: Setup,
+        setups: Sequence[Setup],
+        cores: int,
+        seconds: float,
+        watcher: Watcher,
+    ) -> None:
+        self._start, self._base, self._watcher = start, base, watcher
+        self.candidates = len(setups)  # next to the config as it is
+        self._untried = list(setups)
+        self._anchors = anchors(self._untried, cores)
+        self._seconds = seconds
+        self._slice = _trial_seconds(seconds)
+        self._starts: list[float] = []  # seconds that each trial took beyond its slice
+        self._begun = monotonic()
+        self._running: dict[Setup, Contestant] = {}
+        self.entries: dict[Setup, Entry] = {}
+
+    @property
+    def untried(self) -> int:
+        """Setups for which there was no time."""
+        return len(self._untried)
+
+    @property
+    def base(self) -> Entry:
+        """The config as it is."""
+        return self.entries[self._base]
+
+    @property
+    def seconds_for_all(self) -> int:
+        """About how long to measure so that every setup is tried."""
+        return seconds_for(1 + self.candidates, median(self._starts))
+
+    def run(self) -> None:
+        """Try the config as it is and the candidates, then the finalists."""
+        try:
+            self._begun = monotonic()
+            self._try(self._base)
+            while self._untried and (self._elapsed < SCREENING * self._seconds or len(self.entries) < 2):
+                self._try(self._next())
+            self._play_finals()
+        finally:
+            for contestant in self._running.values():
+                contestant.close()
+
+    def ranking(self) -> list[Entry]:
+        """Best first, who was in the finals before the rest; those that failed at the end."""
+        return sorted(self.entries.values(), key=self._merit, reverse=True)
+
+    def winner(self) -> Entry | None:
+        """The fastest, or the config as it is if nothing is faster beyond the noise; None if all have failed."""
+        best, base = self.ranking()[0], self.base
+        if best.rate is None:
+            return None
+        ratio = best.ratio(base)
+        return base if ratio is not None and ratio < LEAST_GAIN else best
+
+    def _merit(self, entry: Entry) -> tuple[bool, float]:
+        return bool(entry.finals) and not entry.failed, entry.ratio(self.base) or entry.rate or 0.0
+
+    @property
+    def _elapsed(self) -> float:
+        return monotonic() - self._begun
+
+    def _next(self) -> Setup:
+        """The anchors first; then whatever is nearest to the best so far."""
+        if self._anchors:
+            choice = self._anchors.pop(0)
+        else:
+            best = self.ranking()[0].setup
+            choice = min(self._untried, key=best.distance)
+        self._untried.remove(choice)
+        return choice
+
+    def _try(self, setup: Setup) -> None:
+        begun = monotonic()
+        entry = self.entries[setup] = Entry(setup)
+        self._running[setup] = self._start(setup)
+        self._measure(entry, entry.rates, self._slice, "trying")
+        self._starts.append(max(monotonic() - begun - self._slice, 0.0))
+        self._watcher.measured(entry)
+        kept = {self._base, *(entry.setup for entry in self.ranking()[:FINALISTS] if not entry.failed)}
+        for loser in [setup for setup in self._running if setup not in kept]:
+            self._running.pop(loser).close()
+
+    def _play_finals(self) -> None:
+        """Everybody in turn, so that a machine that becomes slower or faster does so for all of them."""
+        finalists = [entry for entry in self.entries.values() if entry.setup in self._running and not entry.failed]
+        if len(finalists) < 2:
+            return
+        time_for_five_passes = (self._seconds - self._elapsed) / (5 * len(finalists))
+        seconds = min(max(time_for_five_passes, self._slice / 2), self._slice)
+        for number in range(PASSES):
+            if number and self._seconds - self._elapsed < seconds * len(finalists):
+                return
+            for entry in finalists if number % 2 == 0 else reversed(finalists):
+                if not entry.failed:
+                    self._measure(entry, entry.finals, seconds, "finals:")
+
+    def _measure(self, entry: Entry, rates: list[float], seconds: float, what: str) -> None:
+        contestant = self._running[entry.setup]
+        contestant.ask(seconds)
+        answer = self._wait(contestant, f"{what} {entry.setup}")
+        if "failed" in answer:
+            entry.failed = str(answer["failed"])
+            self._running.pop(entry.setup).close()
+        else:
+            rates.append(answer["steps"] / answer["seconds"])
+            entry.shares = answer["shares"]
+
+    def _wait(self, contestant: Contestant, text: str) -> dict[str, Any]:
+        until = monotonic() + max(PATIENCE, self._seconds)
+        while monotonic() < until:
+            self._watcher.tick(text, min(self._elapsed / self._seconds, 1.0))
+            if select.select([contestant], [], [], LOOK_SECONDS)[0] and (answer := contestant.answer()) is not None:
+                return answer
+        return {"failed": f"no update within {max(PATIENCE, self._seconds):.0f} s"}
+
+
+def seconds_for(setups: int, start: float) -> int:
+    """The least time, in round numbers, in which so many are tried, each of which takes `start` seconds to begin."""
+    enough = (
+        seconds
+        for seconds in count(ROUND_SECONDS, ROUND_SECONDS)
+        if SCREENING * seconds >= setups * (start + _trial_seconds(seconds))
+    )
+    return next(enough)
+
+
+def _trial_seconds(seconds: float) -> float:
+    """How long each setup is tried in a contest of so many seconds."""
+    return min(max(seconds / 30, 0.3), 5.0)

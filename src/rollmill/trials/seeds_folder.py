@@ -1,0 +1,121 @@
+"""The folder of an experiment with several seeds: seeds.json, config.yaml, and per seed a run and its output."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rollmill.config.load import dump
+from rollmill.errors import Refused
+from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.persist.writing import write_atomically
+from rollmill.settings import ExperimentConfig
+
+SEEDS_FILE = "seeds.json"  # what makes a folder one of these; the report looks for it
+
+
+class SeedsFolder:
+    """Where the runs of all seeds lie, and the status of each."""
+
+    def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
+        self.path = path
+        self._facts = dict(facts)
+        self.seeds: tuple[int, ...] = tuple(facts["seeds"])
+        self.options: tuple[str, ...] = tuple(map(str, facts.get("options", ())))  # that every seed begins with
+        self.status: dict[int, str] = {seed: facts.get("status", {}).get(str(seed), "waiting") for seed in self.seeds}
+
+    @classmethod
+    def create(
+        cls,
+        path: Path | None,
+        source: Path,
+        config: ExperimentConfig,
+        seeds: Sequence[int],
+        overwrite: bool,
+        options: Sequence[str] = (),
+    ) -> SeedsFolder:
+        """Make the folder; one that exists is replaced only when told to, and only if it is of this kind."""
+        if path is not None:
+            _make_room(path, overwrite)
+        place = RunFolder.create(path, f"{config.algorithm.name}-{config.env.id}-seeds", overwrite=False).path
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        facts = {"config": str(source), "started": started, "seeds": list(seeds), "options": list(options)}
+        folder = cls(place, facts)
+        try:
+            # later seeds must not notice that the file they came from was edited meanwhile
+            write_atomically(folder.config, dump(config))
+            folder.store()
+        except OSError as error:
+            raise Refused(f"{place} can't be written to: {error.strerror}; choose a folder with --run") from error
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> SeedsFolder:
+        """One that exists."""
+        file = path / SEEDS_FILE
+        try:
+            facts = json.loads(file.read_text(encoding="utf-8"))
+            if not facts["seeds"] or not all(type(seed) is int and seed >= 0 for seed in facts["seeds"]):
+                raise ValueError("seeds are whole numbers")
+            return cls(path, facts)
+        except OSError as error:
+            raise Refused(f"{file} can't be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Refused(f"{file} is damaged ({error}); resume its runs one by one") from error
+
+    @property
+    def config(self) -> Path:
+        """What every seed is trained with."""
+        return self.path / "config.yaml"
+
+    def run(self, seed: int) -> Path:
+        """The run folder of a seed."""
+        return self.path / f"seed-{seed}"
+
+    def output(self, seed: int) -> Path:
+        """What the process of a seed printed."""
+        return self.path / f"seed-{seed}.log"
+
+    def mark(self, seed: int, status: str) -> None:
+        """Keep the status of a seed; what a full disk doesn't take now is written with the next change."""
+        self.status[seed] = status
+        with suppress(OSError):  # no reason to end runs, which see to their own files
+            self.store()
+
+    def store(self) -> None:
+        """Write seeds.json."""
+        facts = {**self._facts, "status": {str(seed): status for seed, status in self.status.items()}}
+        write_atomically(self.path / SEEDS_FILE, json.dumps(facts, indent=2) + "\n")
+
+    def summary(self, seed: int) -> dict[str, Any]:
+        """The summary of a seed's run; empty if there is none."""
+        try:
+            summary = json.loads((self.run(seed) / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return summary if isinstance(summary, dict) else {}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process."""
+        with RunFolder(self.path).locked():
+            yield
+
+
+def _make_room(path: Path, overwrite: bool) -> None:
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if not overwrite:
+        remedy = "--overwrite to replace it"
+        if (path / SEEDS_FILE).is_file():
+            remedy = f"go on with it (rollmill train {path} --resume), or {remedy}"
+        raise Refused(f"--run {path} exists; choose another folder, or {remedy}")
+    if path.is_symlink() or not (path / SEEDS_FILE).is_file() or (path / MARK).is_file():
+        raise Refused(f"--run {path} is no folder of several seeds (no {SEEDS_FILE}), so it is kept; choose another")
+    with RunFolder(path).locked():
+        shutil.rmtree(path)

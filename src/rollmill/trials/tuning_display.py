@@ -1,0 +1,169 @@
+"""What is shown while setups are measured, and the table at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from rollmill.console.outlet import Outlet
+from rollmill.observe.phrases import clock, count
+from rollmill.trials.contest import LEAST_GAIN, Contest, Entry
+
+# "idle" is of the learner and, on average, of the workers
+HEAD = ("", "runtime", "roles", "groups × size", "threads", "steps/s", "ratio", "idle", "learn", "results")
+WIDEST_REASON = 100  # characters of why a setup failed
+
+
+class Display:
+    """A bar with the time that is left on a terminal, a line per setup elsewhere; nothing if it is told so."""
+
+    def __init__(self, is_shown: bool, seconds: float) -> None:
+        self._outlet = Outlet(sys.stdout)
+        self._is_shown, self._seconds = is_shown, seconds
+        self._begun = monotonic()
+        self._bar: Any = None
+
+    def begin(self, title: str) -> None:
+        """Say what is tuned."""
+        self.say([title])
+        self._begun = monotonic()
+        if self._is_shown and self._outlet.isatty():
+            self._bar = _bar(self._outlet)
+            self._bar.start()
+            self._bar.console.show_cursor(True)  # rich hides it, and a killed process could not give it back
+            self._task = self._bar.add_task("starting", total=1.0, left=clock(self._seconds))
+
+    def tick(self, text: str, fraction: float) -> None:
+        """Redraw the bar."""
+        if self._bar is not None:
+            left = clock(max(0.0, self._seconds * (1.0 - fraction)))
+            self._bar.update(self._task, description=text, completed=fraction, left=left, refresh=True)
+
+    def measured(self, entry: Entry) -> None:
+        """A line for a setup that was tried."""
+        outcome = _failure(entry) if entry.failed else f"{count(entry.rate)} steps/s"
+        line = f"{clock(monotonic() - self._begun)}  {entry.setup}: {outcome}"
+        if self._bar is None:
+            self.say([line])
+        else:
+            self._bar.console.print(line, soft_wrap=True, markup=False)
+
+    def finish(self) -> None:
+        """Give the terminal back."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Print lines."""
+        if self._is_shown:
+            self._outlet.write("".join(f"{line}\n" for line in lines))
+            self._outlet.flush()
+
+
+def _bar(outlet: Outlet) -> Any:
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    from rollmill.console.bar import console_on
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(None),
+        TextColumn("ETA {task.fields[left]}"),
+        console=console_on(outlet),
+        expand=True,
+        transient=True,
+        auto_refresh=False,  # rich's own thread would redraw ten times a second, at the cost of what is measured
+    )
+
+
+def table(contest: Contest) -> list[str]:
+    """A line per setup, best first; `>` marks the fastest and `=` the config as it is."""
+    ranking = contest.ranking()
+    rows = [HEAD, *(_row(entry, contest) for entry in ranking if not entry.failed)]
+    if contest.base.setup.is_asynchronous:
+        rows = [row[:-1] for row in rows]  # there are no results to compare
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i in (0, 1, 2, 9) else cell.rjust(width) for i, (cell, width) in _with(row, widths)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines + [f"    {entry.setup}: {_failure(entry)}" for entry in ranking if entry.failed]
+
+
+def _with(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
+    return list(enumerate(zip(row, widths, strict=True)))
+
+
+def _row(entry: Entry, contest: Contest) -> tuple[str, ...]:
+    setup, base = entry.setup, contest.base
+    return (
+        (">" if entry is contest.winner() else " ") + ("=" if entry is base else " "),
+        setup.place,
+        setup.roles,
+        f"{setup.groups} × {setup.group_size}",
+        str(setup.learner_threads),
+        count(entry.rate),
+        ratio_text(entry, base) or "-",
+        _idle(entry),
+        _percent(entry.shares.get("learn")),
+        setup.effect(base.setup),
+    )
+
+
+def ratio_text(entry: Entry, base: Entry) -> str:
+    """Such as 1.10, or ~1.10 if it comes from short trials; nothing where there is none."""
+    ratio = entry.ratio(base)
+    return "" if ratio is None else f"{'' if entry.is_final(base) else '~'}{ratio:.2f}"
+
+
+def _idle(entry: Entry) -> str:
+    """Of learner and workers; in one process there is no waiting."""
+    shares = entry.shares
+    if entry.setup.kind == "serial" or not {"learn", "env", "inference"} <= shares.keys():
+        return _percent(shares.get("wait"))
+    return f"{_percent(1 - shares['learn'])}, {_percent(1 - shares['env'] - shares['inference'])}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{max(share, 0.0) * 100:.0f}%"
+
+
+def _failure(entry: Entry) -> str:
+    reason = " ".join(entry.failed.split())
+    return f"failed: {reason if len(reason) <= WIDEST_REASON else reason[: WIDEST_REASON - 1] + '…'}"
+
+
+def remarks(contest: Contest) -> list[str]:
+    """What the words of the table mean, as far as they occur in it, and what it doesn't show."""
+    ranking, base = contest.ranking(), contest.base
+    lines = ["steps/s and ratio: medians of the finals; idle: learner, workers on average"]
+    if any(ratio_text(entry, base).startswith("~") for entry in ranking):
+        lines.append("~: of one short trial each, at another moment; not to be compared with ratios of the finals")
+    effects = {entry.setup.effect(base.setup) for entry in ranking}
+    meanings = {
+        "last bits": "gradients of convolutions depend on learner threads",
+        "other episodes": "episodes are seeded by group",
+        "other batch": "another number of environments: another learning problem",
+    }
+    if told := [f"{word}: {text}" for word, text in meanings.items() if word in effects]:
+        lines.append("results: " + "; ".join(told))
+    if contest.untried:
+        tried = f"{contest.candidates - contest.untried} of {contest.candidates} candidates were tried"
+        price = f"all of them take about --seconds {contest.seconds_for_all}"
+        lines.append(f"{tried}, {contest.untried} were not tried for want of time; {price}")
+    return lines
+
+
+def verdict(contest: Contest) -> list[str]:
+    """Which is the fastest, in a line."""
+    winner, tried = contest.winner(), f"fastest of the {len(contest.entries)} tried"
+    if winner is None:
+        return []
+    if winner is contest.base:
+        return [f"the config's own setting is the {tried}: no other is faster by {LEAST_GAIN - 1:.0%} or more"]
+    return [f"{tried}: {winner.setup}"]
