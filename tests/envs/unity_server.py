@@ -34,7 +34,7 @@ def write_build(folder: Path, kind: str, name: str = "Scene.x86_64") -> Path:
 
 def load_messages():
     """The messages by the project's own file, but without importing the project: builds start often in tests."""
-    path = ROOT / "src" / "rollmill" / "envs" / "unity" / "protocol.py"
+    path = ROOT / "src" / "rollmill_envs" / "unity" / "protocol.py"
     spec = importlib.util.spec_from_file_location("unity_protocol", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
