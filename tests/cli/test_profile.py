@@ -11,7 +11,6 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -57,13 +56,13 @@ def test_time_belongs_to_the_innermost_of_our_functions(frames, function):
 
 
 def test_a_worker_that_sleeps_waits_for_the_port_at_which_it_looked_in_vain():
-    tickets, unrolls = SimpleNamespace(counters=PortCounters()), SimpleNamespace(counters=PortCounters(), reserve=None)
+    tickets, unrolls = PortCounters(), PortCounters()
     waits = Waits({"actor.0:tickets": tickets, "actor.0:unrolls": unrolls})
     assert waits.reason() == "waiting for work"
-    tickets.counters.waited += 3
+    tickets.waited += 3
     assert waits.reason() == "waiting for tickets"
     assert waits.reason() == "waiting for tickets"  # nothing new: it still does
-    unrolls.counters.refused += 1
+    unrolls.refused += 1
     assert waits.reason() == "waiting for slots for unrolls"
 
 

@@ -10,7 +10,7 @@ from rollmill.doctor.preflight import draw_blueprint
 from rollmill.envs.make import make_group
 from rollmill.seeding import episode_seed, generator
 from rollmill.settings import load_config
-from rollmill.transport.local import LocalCell, LocalChannel
+from rollmill.transport.local import LocalCell, LocalChannel, LocalPorts
 from rollmill.types import TICKET
 
 STEPS, SIZE = 5, 2
@@ -43,20 +43,21 @@ class Bench:
         self.plan = plan
 
     def environment(self):
-        ports = {"decisions": self.decisions.receiver(0), "scenes": self.scenes.sender(0)}
+        ports = LocalPorts({"scenes": self.scenes.sender(0)}, {"decisions": self.decisions.receiver(0)})
         return self.plan.build_environment(0, "environment.0", ports)
 
     def inference(self):
-        ports = {"weights": self.weights, "scenes.0": self.scenes.receiver(0)}
-        ports |= {"tickets.0": self.tickets.receiver(0), "decisions.0": self.decisions.sender(0)}
+        receivers = {"scenes.0": self.scenes.receiver(0), "tickets.0": self.tickets.receiver(0)}
+        ports = LocalPorts({"decisions.0": self.decisions.sender(0)}, receivers, readers={"weights": self.weights})
         return self.plan.build_inference("inference", ports)
 
     def collector(self):
-        ports = {"scenes": self.scenes.receiver(1), "decisions": self.decisions.receiver(1)}
-        return self.plan.build_collector("collector.0", ports | {"unrolls": self.unrolls.sender(0)})
+        receivers = {"scenes": self.scenes.receiver(1), "decisions": self.decisions.receiver(1)}
+        return self.plan.build_collector("collector.0", LocalPorts({"unrolls": self.unrolls.sender(0)}, receivers))
 
     def learner(self):
-        ports = {"unrolls": self.unrolls.receiver(0), "weights": self.weights, "tickets.0": self.tickets.sender(0)}
+        senders, receivers = {"tickets.0": self.tickets.sender(0)}, {"unrolls": self.unrolls.receiver(0)}
+        ports = LocalPorts(senders, receivers, writers={"weights": self.weights})
         return self.plan.build_learner("learner", ports)
 
     def give_ticket(self, sequence=0, version=0):
@@ -220,7 +221,8 @@ def test_collector_and_learner_make_an_update_of_an_unroll(plan):
 def test_all_four_together_make_the_unroll_of_the_fused_actor(plan):
     bench, fused = Bench(plan), Bench(plan)
     parts = [bench.learner(), bench.environment(), bench.inference(), bench.collector()]
-    ports = {"tickets": fused.tickets.receiver(0), "weights": fused.weights, "unrolls": fused.unrolls.sender(0)}
+    senders, receivers = {"unrolls": fused.unrolls.sender(0)}, {"tickets": fused.tickets.receiver(0)}
+    ports = LocalPorts(senders, receivers, readers={"weights": fused.weights})
     actor = plan.build_actor(0, "actor.0", ports)
     fused.give_ticket()
     assert actor.work()

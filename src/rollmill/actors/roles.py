@@ -44,7 +44,7 @@ class Environment:
     def __init__(self, name: str, episodes: Episodes, ports: Ports) -> None:
         self.name = name
         self._episodes = episodes
-        self._decisions, self._scenes = ports["decisions"], ports["scenes"]
+        self._decisions, self._scenes = ports.receivers["decisions"], ports.senders["scenes"]
         self._room: Lease | None = None
         self._first: tuple[Nested, Array] | None = None  # the first scene after a resume
         self._has_begun = False
@@ -121,12 +121,14 @@ class Inference:
 
     def __init__(self, name: str, policies: Sequence[Policy], steps: int, root_seed: int, ports: Ports) -> None:
         self.name = name
+        weights = ports.readers["weights"]
         self._minds = [
-            _GroupMind(policy, Turn(ports[f"tickets.{i}"], ports["weights"], WeightsLoader(policy.network)))
+            _GroupMind(policy, Turn(ports.receivers[f"tickets.{i}"], weights, WeightsLoader(policy.network)))
             for i, policy in enumerate(policies)
         ]
         self._steps, self._root_seed = steps, root_seed
-        self._ports = ports
+        self._scenes = [ports.receivers[f"scenes.{i}"] for i in range(len(policies))]
+        self._decisions = [ports.senders[f"decisions.{i}"] for i in range(len(policies))]
         self.notices: deque[Notice] = deque()
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
@@ -143,8 +145,8 @@ class Inference:
 
     def _answer(self, i: int) -> bool:
         mind = self._minds[i]
-        mind.room = mind.room or self._ports[f"decisions.{i}"].reserve()
-        mind.scene = mind.scene or self._ports[f"scenes.{i}"].take()
+        mind.room = mind.room or self._decisions[i].reserve()
+        mind.scene = mind.scene or self._scenes[i].take()
         if mind.scene is None or mind.room is None:
             return False
         scene = mind.scene.arrays
@@ -155,7 +157,7 @@ class Inference:
             return False
         before = perf_counter()
         decision = mind.policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
-        self._ports[f"scenes.{i}"].release(mind.scene)
+        self._scenes[i].release(mind.scene)
         self._send(i, mind.room, decision, perf_counter() - before)
         mind.scene = mind.room = None
         mind.state = decision.state
@@ -181,7 +183,7 @@ class Inference:
         nested.copy_into(out["state_before"], mind.state)
         nested.copy_into(out["state"], decision.state)
         out["seconds"][...] = seconds
-        self._ports[f"decisions.{i}"].commit(room)
+        self._decisions[i].commit(room)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -195,7 +197,8 @@ class Collector:
 
     def __init__(self, name: str, records: Sequence[str], ports: Ports) -> None:
         self.name, self._records = name, records
-        self._scenes, self._decisions, self._unrolls = ports["scenes"], ports["decisions"], ports["unrolls"]
+        self._scenes, self._decisions = ports.receivers["scenes"], ports.receivers["decisions"]
+        self._unrolls = ports.senders["unrolls"]
         self._assembler = UnrollAssembler()
         self._scene: Lease | None = None  # the scene that waits for its decision
         self._decision: Lease | None = None  # the decision that waits for what it leads to

@@ -143,8 +143,10 @@ class Blueprint:
         is_serial = self.runtime.kind == "serial"
         decides_apart = not is_serial and self.runtime.roles != "fused"
         stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)
-        tickets = [ports[f"tickets.{i}"] for i in range(self.env.groups)]
-        weights = ports["weights"]
-        sequencer = Sequencer(ports["unrolls"], tickets, weights.depth, store, self.flow, self.problem, stopwatch)
+        tickets = [ports.senders[f"tickets.{i}"] for i in range(self.env.groups)]
+        weights = ports.writers["weights"]
+        sequencer = Sequencer(
+            ports.receivers["unrolls"], tickets, weights.depth, store, self.flow, self.problem, stopwatch
+        )
         trainer = Trainer(network, optimizer, update, weights, self.seed)
         return Learner(name, sequencer, store, trainer, self.train, self.frame_skip, stopwatch)

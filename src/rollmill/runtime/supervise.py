@@ -33,7 +33,7 @@ from rollmill.runtime.graph import End, Graph
 from rollmill.runtime.vitals import Vitals, resident_bytes
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
-from rollmill.transport.ports import Ports
+from rollmill.transport.shared import SharedPorts
 from rollmill.types import ResumePoint
 
 FIRST_DELAY_SECONDS = 0.5  # before the second replacement in a row; each further one waits twice as long
@@ -95,7 +95,6 @@ class Supervisor:
         for lines in (self._reports, *self._said.values()):
             self._poll.register(lines.read, select.POLLIN)
         self._learner: Learner
-        self._ports: Ports
         self.replacements: list[WorkerReplaced] = []
 
     @property
@@ -110,21 +109,20 @@ class Supervisor:
         for team in self._teams:
             team.starting = set(team.places)
 
-    def start(self, learner: Learner, ports: Ports, points: Mapping[int, ResumePoint]) -> None:
+    def start(self, learner: Learner, ports: SharedPorts, points: Mapping[int, ResumePoint]) -> None:
         """Start the workers; `ports` are the learner's."""
-        self._learner, self._ports = learner, ports
-        self._poll.register(ports["unrolls"].fileno(), select.POLLIN)
+        self._learner, self._ports, self._unrolls = learner, ports, ports.receivers["unrolls"]
+        self._poll.register(self._unrolls.fileno(), select.POLLIN)
         for team in self._teams:
             self._start(team, points)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until there is something to look at; whether unrolls have come."""
-        unrolls = self._ports["unrolls"]
         starts = [team.incident.start_at for team in self._teams if team.incident and team.incident.start_at]
         until = min([monotonic() + seconds, *starts])
         for descriptor, _ in self._poll.poll(max(until - monotonic(), 0.0) * 1000):
-            if descriptor == unrolls.fileno():
-                unrolls.drain()
+            if descriptor == self._unrolls.fileno():
+                self._unrolls.drain()
                 return True
         return False
 
@@ -242,7 +240,7 @@ class Supervisor:
 
     def _silence(self, team: Team) -> str | None:
         """How long nothing came from workers that have tickets, while others continued; None if that is expected."""
-        taken = self._ports["unrolls"].taken
+        taken = self._unrolls.taken
         own, all_of_them = sum(taken[actor] for actor in team.actors), sum(taken)
         waits = not team.starting and not set(self._learner.missing()).isdisjoint(team.actors)
         if not waits or own != team.seen[0] or not team.seen[2]:
@@ -301,7 +299,7 @@ class Supervisor:
     def _settle(self, team: Team, incident: Incident) -> Iterator[Event]:
         """All of the team are dead: keep what they finished, forget the rest, and set the hour of the new ones."""
         self._learner.take_in()
-        unrolls = sum(self._ports["unrolls"].taken[actor] for actor in team.actors)
+        unrolls = sum(self._unrolls.taken[actor] for actor in team.actors)
         if unrolls > team.unrolls:
             team.attempts, team.first = 0, None
         team.unrolls, team.first, team.replaced = unrolls, team.first or incident, None

@@ -6,25 +6,33 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from rollmill.runtime.graph import End, Graph, Link
-from rollmill.transport.local import LocalCell, LocalChannel
-from rollmill.transport.ports import Kind, Ports
-from rollmill.transport.shared import CellPlan, ChannelPlan, create_cell, create_channel
+from rollmill.transport.local import LocalCell, LocalChannel, LocalPorts
+from rollmill.transport.ports import Kind
+from rollmill.transport.shared import (
+    CellPlan,
+    ChannelPlan,
+    SharedPorts,
+    create_cell,
+    create_channel,
+)
 
 
-def local_ports(graph: Graph) -> dict[str, Ports]:
+def local_ports(graph: Graph) -> dict[str, LocalPorts]:
     """The ports of every node, all in this process."""
-    ports: dict[str, Ports] = {node.name: {} for node in graph.nodes}
+    ports = {node.name: LocalPorts() for node in graph.nodes}
     for link in graph.links:
         if link.kind is Kind.CELL:
             cell = LocalCell(graph.spec(link), link.depth)
-            for end in (*link.producers, *link.consumers):
-                ports[end.node][end.port] = cell
+            for end in link.producers:
+                ports[end.node].writers[end.port] = cell
+            for end in link.consumers:
+                ports[end.node].readers[end.port] = cell
         else:
             channel = LocalChannel(graph.spec(link), len(link.producers), len(link.consumers), link.depth)
             for number, end in enumerate(link.producers):
-                ports[end.node][end.port] = channel.sender(number)
+                ports[end.node].senders[end.port] = channel.sender(number)
             for number, end in enumerate(link.consumers):
-                ports[end.node][end.port] = channel.receiver(number)
+                ports[end.node].receivers[end.port] = channel.receiver(number)
     return ports
 
 
@@ -54,20 +62,21 @@ class SharedWiring:
         """What a worker must inherit."""
         return [descriptor for plan in self.plans.values() for descriptor in plan.descriptors]
 
-    def attach(self, node: str, busy: Mapping[End, tuple[int, ...]] | None = None) -> Ports:
+    def attach(self, node: str, busy: Mapping[End, tuple[int, ...]] | None = None) -> SharedPorts:
         """The ports of one node, in the process that hosts it; `busy` is what `renew` gave for a node that died."""
         busy = busy or {}
-        ports: Ports = {}
+        ports = SharedPorts()
         for name, link in self.links.items():
-            plan = self.plans[name]
+            plan, producers, consumers = self.plans[name], _of(node, link.producers), _of(node, link.consumers)
             if isinstance(plan, CellPlan):
-                ports |= {end.port: plan.attach() for end in (*link.producers, *link.consumers) if end.node == node}
-            else:
-                ports |= {end.port: plan.sender(i, busy.get(end, ())) for i, end in _of(node, link.producers)}
-                ports |= {end.port: plan.receiver(i) for i, end in _of(node, link.consumers)}
+                ports.writers |= {end.port: plan.attach() for _, end in producers}
+                ports.readers |= {end.port: plan.attach() for _, end in consumers}
+                continue
+            ports.senders |= {end.port: plan.sender(i, busy.get(end, ())) for i, end in producers}
+            ports.receivers |= {end.port: plan.receiver(i) for i, end in consumers}
         return ports
 
-    def renew(self, dead: Collection[str], survivor: str, ports: Ports) -> dict[End, tuple[int, ...]]:
+    def renew(self, dead: Collection[str], survivor: str, ports: SharedPorts) -> dict[End, tuple[int, ...]]:
         """Make the ends of the `dead` nodes as good as new, for others to take their place.
 
         All that they were linked with must be dead too, except for the `survivor`, whose `ports` are given. The result
@@ -82,11 +91,13 @@ class SharedWiring:
             for i in consumers:
                 plan.empty_ready(i)
             for _, end in _of(survivor, link.producers) if consumers else ():
-                ports[end.port].start_over()
+                ports.senders[end.port].start_over()
             for i, end in enumerate(link.producers):
                 if end.node in dead:
                     plan.empty_free(i)
-                    busy[end] = tuple(n for _, c in _of(survivor, link.consumers) for n in ports[c.port].in_use(i))
+                    busy[end] = tuple(
+                        n for _, c in _of(survivor, link.consumers) for n in ports.receivers[c.port].in_use(i)
+                    )
         return busy
 
 

@@ -11,11 +11,10 @@ import select
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
 
 from rollmill.actors.component import Component
 from rollmill.launch.process import set_threads
@@ -23,6 +22,8 @@ from rollmill.launch.pulse import LINE_BYTES, PULSE
 from rollmill.launch.sampler import sample_if_wanted
 from rollmill.runtime.graph import End, Node
 from rollmill.runtime.wiring import SharedWiring
+from rollmill.transport.ports import PortCounters
+from rollmill.transport.shared import SharedReceiver, SharedSender
 from rollmill.types import ResumePoint
 
 
@@ -51,17 +52,18 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
         _settle(plan)
         poll = select.poll()
         poll.register(life, select.POLLIN)
-        drains: dict[int, Any] = {}
-        all_ports: dict[str, Any] = {}
+        drains: dict[int, Callable[[], None]] = {}
+        counters: dict[str, PortCounters] = {}
         for node, threads in zip(plan.nodes, plan.threads, strict=True):
             node_name = node.name
             set_threads(threads)
             ports = wiring.attach(node.name, plan.busy)
-            all_ports |= {f"{node.name}:{name}": port for name, port in ports.items()}
-            for port in ports.values():
-                if hasattr(port, "drain"):
-                    poll.register(port.fileno(), select.POLLIN)
-                    drains[port.fileno()] = port.drain
+            ends: dict[str, SharedSender | SharedReceiver] = {**ports.senders, **ports.receivers}
+            for name, end in ends.items():
+                counters[f"{node.name}:{name}"] = end.counters
+                poll.register(end.fileno(), select.POLLIN)
+                drains[end.fileno()] = end.drain
+            counters |= {f"{node.name}:{name}": cell.counters for name, cell in ports.readers.items()}
             components.append((threads, node.build(node.name, ports)))
             core = "" if plan.core is None else f", core {plan.core}"
             _say(plan, node.name, f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}")
@@ -72,7 +74,7 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             component.resume(plan.points)
             _pass_on(plan, component)
         _report(plan, kind="ready", replay_seconds=monotonic() - before)
-        sample_if_wanted(plan.place, all_ports)
+        sample_if_wanted(plan.place, counters)
         while True:
             progressed = False
             for threads, component in components:

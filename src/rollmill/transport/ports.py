@@ -12,9 +12,10 @@ it never blocks: back-pressure is a question, waiting is the runtime's business.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from rollmill.nested import Nested
 
@@ -79,6 +80,7 @@ class CellWriter(Protocol):
     """The writing end of a cell."""
 
     counters: PortCounters
+    depth: int  # versions kept
 
     def write(self, version: int, values: Nested) -> None:
         """Publish `values` as `version`; readers are never waited for."""
@@ -98,4 +100,21 @@ class CellReader(Protocol):
         """Copy exactly `version` into `target`; False while it isn't there, or when it is no longer kept."""
 
 
-Ports = dict[str, Any]  # port name → Sender | Receiver | CellWriter | CellReader
+class Ports(Protocol):
+    """The ports of one component by name; a graph is checked when it is made, so what a component names exists."""
+
+    @property
+    def senders(self) -> Mapping[str, Sender]:
+        """Producing ends."""
+
+    @property
+    def receivers(self) -> Mapping[str, Receiver]:
+        """Consuming ends."""
+
+    @property
+    def writers(self) -> Mapping[str, CellWriter]:
+        """Writing ends of cells."""
+
+    @property
+    def readers(self) -> Mapping[str, CellReader]:
+        """Reading ends of cells."""

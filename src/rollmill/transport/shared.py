@@ -15,7 +15,7 @@ import mmap
 import os
 import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -32,6 +32,16 @@ def _anonymous_memory(name: str, size: int) -> int:
     descriptor = os.memfd_create(f"rollmill-{name}", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, size)
     return descriptor
+
+
+@dataclass
+class SharedPorts:
+    """See `ports.Ports`."""
+
+    senders: dict[str, SharedSender] = field(default_factory=dict)
+    receivers: dict[str, SharedReceiver] = field(default_factory=dict)
+    writers: dict[str, SharedCell] = field(default_factory=dict)
+    readers: dict[str, SharedCell] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
