@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.policy import PolicyContext, StochasticPolicy
 from rollmill.algorithms.recipe import OptimizerSettings
 from rollmill.launch.process import tune_allocator
 from rollmill.learners.optimizer import FlatOptimizer
@@ -118,7 +118,7 @@ def training_pass(network: Network, case: Case) -> Callable[[], object]:
 def decision(network: Network, case: Case, size: int) -> Callable[[], object]:
     """One decision for a group."""
     obs, reset, _ = _batch(case, 1, size)
-    policy = StochasticPolicy(network, size)
+    policy = StochasticPolicy(network, PolicyContext(None, size))
     noise = policy.noise(np.random.default_rng(1), 1)[0]
     state: Any = policy.initial_state()
     scene, begins = obs[0].numpy(), reset[0].numpy()

@@ -87,7 +87,7 @@ def environments(blueprint: Blueprint, batch: Batch) -> Part:
 def decisions(blueprint: Blueprint, batch: Batch) -> Part:
     """One forward per step of a group, on the observations of the batch, with all that a policy does around it."""
     size, steps = blueprint.env.group_size, blueprint.assembler.steps
-    policy = blueprint.policy("cpu")
+    policy = blueprint.policy(0, "cpu")
     obs = nested.map_leaves(lambda leaf: leaf[:, :size].contiguous().numpy(), batch["obs"])
     reset: Array = batch["reset"][:, :size].numpy()
     noise = policy.noise(np.random.default_rng(1), steps)

@@ -17,6 +17,8 @@ from rollmill.types import ArraySpec, Problem, lead
 Axis = Literal["rows", "steps", "environments", "unroll"]  # [T+1, K, …], [T, K, …], [K, …], […]
 Origin = Literal["observation", "decision", "outcome", "status", "unroll"]  # which record of a step it comes from
 
+LAST_WORD = -1  # the `row` of the message that follows an unroll's decisions, where the policy has last records
+
 _FLAG, _COUNT = ArraySpec((), "bool"), ArraySpec((), "int64")
 _REAL, _EXACT = ArraySpec((), "float32"), ArraySpec((), "float64")
 
@@ -71,6 +73,8 @@ class Fields:
         yield Field("episode_length", _COUNT, "steps", "outcome", is_batched=True)
         yield Field("state", problem.state, "environments", "unroll", is_batched=True)
         yield Field("last_state", problem.state, "environments", "unroll", is_batched=True, checksum="state")
+        for name, spec in problem.last_records.items():
+            yield Field(name, spec, "environments", "unroll", is_batched=True, checksum="records")
         yield Field("seconds", ArraySpec((3,), "float64"), "unroll", "unroll")  # spent stepping, deciding, waiting
         yield Field("length", _COUNT, "unroll", "unroll")  # steps really made, at most T
         # status of the group after the last row, from which its actor can be rebuilt:
@@ -107,6 +111,7 @@ class Fields:
     def decision_spec(self, size: int) -> dict[str, Nested]:
         """What inference sends: a decision with the ticket under which it was made."""
         fields = {field.name: lead(field.spec, size) for field in self if field.origin == "decision"}
+        fields |= {name: lead(spec, size) for name, spec in self.problem.last_records.items()}  # where row is LAST_WORD
         states = {name: lead(self.problem.state, size) for name in ("state_before", "state")}
         extra = {"ticket": ArraySpec((3,), "int64"), "row": _COUNT, "seconds": _EXACT}  # t; how long deciding took
         return fields | states | extra

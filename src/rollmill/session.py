@@ -250,7 +250,8 @@ class Session:
 
     def _play_greedily(self) -> Iterator[Event]:
         config, observe = self._config, self._config.observe
-        make = partial(self._blueprint.recipe.policy, self._learner.trainer.network)
+        recipe, network = self._blueprint.recipe, self._learner.trainer.network
+        make = partial(recipe.policy_outside_training, network, self._blueprint.algorithm)
         try:
             with self._watchdog():
                 self._greedy = play_greedily(

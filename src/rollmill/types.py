@@ -98,6 +98,7 @@ class Problem:
     action: ArraySpec
     state: Nested  # of ArraySpec, recurrent state of one environment; {} without memory
     records: Mapping[str, ArraySpec] = field(default_factory=dict)  # what the policy stores with each action
+    last_records: Mapping[str, ArraySpec] = field(default_factory=dict)  # and at the end of an unroll
     snapshot_row: int = 0  # bytes of a row that holds one environment's snapshot; 0: the group has none
 
 

@@ -279,4 +279,4 @@ def assemble(batch, columns, ticket, out):
         )
         assembler.happened(outcome, state)
     fine = GroupStatus(*np.zeros((3, 2), int), np.zeros(2, bool), np.zeros((2, 0), np.uint8))
-    assembler.finish(following, begins, state, fine, (0.0, 0.0, 0.0))
+    assembler.finish(following, begins, state, {}, fine, (0.0, 0.0, 0.0))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rollmill import nested
-from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.policy import PolicyContext, StochasticPolicy
 from rollmill.doctor.model_check import check_network
 from rollmill.doctor.unread_keys import refuse_unread
 from rollmill.errors import Refused
@@ -220,7 +220,7 @@ def test_acting_goes_through_torch(name):
     space, network = build(name)
     assert plain_network(network, 4) is None
     obs = nested.map_leaves(lambda leaf: leaf[0].numpy(), sample_observations(space, 1, 3, seed=0))
-    policy = StochasticPolicy(network, 3)
+    policy = StochasticPolicy(network, PolicyContext(None, 3))
     decision = policy.act(obs, policy.initial_state(), np.ones(3, bool), policy.noise(np.random.default_rng(0), 1)[0])
     assert decision.action.shape == (3, 4)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.policy import PolicyContext, StochasticPolicy
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 from rollmill.models.plain import plain_network
@@ -75,7 +75,7 @@ def test_torch_is_asked_for_exactly_the_rows_of_the_group(size):
     obs = np.random.default_rng(1).normal(size=(size, 5)).astype(np.float32)
     asked = []
     network.register_forward_pre_hook(lambda module, arguments: asked.append(arguments[0].shape))
-    decision = StochasticPolicy(network, size).act(obs, {}, np.zeros(size, bool), None)
+    decision = StochasticPolicy(network, PolicyContext(None, size)).act(obs, {}, np.zeros(size, bool), None)
     assert asked == [(1, size, 5)]
     with torch.inference_mode():
         expected = network(torch.from_numpy(obs)[None], {}, torch.zeros(1, size, dtype=torch.bool))

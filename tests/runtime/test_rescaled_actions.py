@@ -9,7 +9,7 @@ import torch
 
 import rollmill
 from rollmill.actors.episodes import Episodes
-from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.policy import PolicyContext, StochasticPolicy
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
 from rollmill.errors import Refused
@@ -75,7 +75,7 @@ class Listening(gym.Env):
 
 def test_the_environment_gets_scaled_and_clipped_actions_and_the_density_is_of_the_stored_ones():
     network = build_network(Listening.observation_space, BOX, ModelConfig(hidden=(4,)), seed=1)
-    policy, envs = StochasticPolicy(network, 2), []
+    policy, envs = StochasticPolicy(network, PolicyContext(None, 2)), []
     group = GymGroup("listening", lambda: envs.append(Listening()) or envs[-1], 2)
     group.reset(np.ones(2, bool), np.zeros(2, np.int64))
     episodes = Episodes(group, EnvConfig(id="x"), AssemblerSpec("unroll", 4), 1, 0, network.scale)

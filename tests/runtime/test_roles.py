@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from rollmill import nested
+from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.doctor.preflight import draw_blueprint
 from rollmill.envs.make import make_group
 from rollmill.seeding import episode_seed, generator
 from rollmill.settings import load_config
+from rollmill.stores.store import Unroll
 from rollmill.transport.local import LocalCell, LocalChannel, LocalPorts
-from rollmill.types import TICKET
+from rollmill.transport.ports import Lease
+from rollmill.types import TICKET, ArraySpec, Ticket
 
 STEPS, SIZE = 5, 2
 
@@ -55,10 +61,12 @@ class Bench:
         receivers = {"scenes": self.scenes.receiver(1), "decisions": self.decisions.receiver(1)}
         return self.plan.build_collector("collector.0", LocalPorts({"unrolls": self.unrolls.sender(0)}, receivers))
 
-    def learner(self):
+    def learner_ports(self):
         senders, receivers = {"tickets.0": self.tickets.sender(0)}, {"unrolls": self.unrolls.receiver(0)}
-        ports = LocalPorts(senders, receivers, writers={"weights": self.weights})
-        return self.plan.build_learner("learner", ports)
+        return LocalPorts(senders, receivers, writers={"weights": self.weights})
+
+    def learner(self):
+        return self.plan.build_learner("learner", self.learner_ports())
 
     def give_ticket(self, sequence=0, version=0):
         sender = self.tickets.sender(0)
@@ -100,7 +108,7 @@ def test_inference_alone_answers_only_with_a_ticket_and_as_the_policy_would(plan
     bench.give_ticket()
     assert inference.work()
     answer = bench.decisions.receiver(0).take().arrays
-    policy = plan.policy("cpu")
+    policy = plan.policy(0, "cpu")
     noise = policy.noise(generator(3, "action", 0, 0), STEPS)
     wanted = policy.act(obs, {}, np.ones(SIZE, bool), noise[0])
     np.testing.assert_array_equal(answer["action"], wanted.action)
@@ -218,7 +226,22 @@ def test_collector_and_learner_make_an_update_of_an_unroll(plan):
     assert learner.progress().env_steps == STEPS * SIZE
 
 
-def test_all_four_together_make_the_unroll_of_the_fused_actor(plan):
+class Judging(StochasticPolicy):
+    """Stores the value of what follows an unroll, and which actor it is."""
+
+    last_records: ClassVar = {"last_value": ArraySpec((), "float32"), "actor": ArraySpec((), "int64")}
+
+    def __init__(self, network, context):
+        super().__init__(network, context)
+        self._context = context
+
+    def finish(self, obs, state, reset):
+        return {"last_value": self.act(obs, state, reset, None).records["value"], "actor": self._context.actor}
+
+
+@pytest.mark.parametrize("policy", [StochasticPolicy, Judging])
+def test_all_four_together_make_the_unroll_of_the_fused_actor(plan, policy):
+    plan = replace(plan, recipe=replace(plan.recipe, policy=policy))
     bench, fused = Bench(plan), Bench(plan)
     parts = [bench.learner(), bench.environment(), bench.inference(), bench.collector()]
     senders, receivers = {"unrolls": fused.unrolls.sender(0)}, {"tickets": fused.tickets.receiver(0)}
@@ -234,3 +257,18 @@ def test_all_four_together_make_the_unroll_of_the_fused_actor(plan):
     for (path, ours), (_, theirs) in zip(nested.leaves(unroll), nested.leaves(wanted), strict=True):
         if path != "seconds":
             np.testing.assert_array_equal(ours, theirs, err_msg=path)
+    if policy is Judging:
+        obs, state, reset = unroll["obs"][STEPS], unroll["last_state"], unroll["reset"][STEPS]
+        np.testing.assert_array_equal(
+            unroll["last_value"], plan.policy(0, "cpu").act(obs, state, reset, None).records["value"]
+        )
+        assert unroll["actor"].tolist() == [0] * SIZE
+        batch = bench_batch(plan, unroll)
+        assert batch["last_value"].shape == (SIZE,)
+
+
+def bench_batch(plan, unroll):
+    """What the learner's store makes of one unroll."""
+    store = plan.build_learner("learner", Bench(plan).learner_ports()).store
+    store.insert(Unroll(Ticket(0, 0, 0), 0, Lease(unroll, 0)))
+    return store.sample(lambda: np.random.default_rng(0), 0).batch

@@ -32,9 +32,11 @@ class TracerNetwork(torch.nn.Module):
 
 class TracerPolicy:
     records: ClassVar = dict.fromkeys(("log_prob", "value"), ArraySpec((), "float32"))
+    last_records: ClassVar = {"last_word": ArraySpec((4,), "float32")}
 
-    def __init__(self, network, size):
-        self.network, self._size, self._version = network, size, -1
+    def __init__(self, network, context):
+        self.network, self._size, self._version = network, context.size, -1
+        self._place = context.actor, context.actors
 
     def begin(self, version):
         assert int(self.network.version.item()) == version, "the weights are not those of the ticket's version"
@@ -52,6 +54,11 @@ class TracerPolicy:
         # value and log_prob carry the step that was seen and the noise that was drawn for this row
         records = {"log_prob": noise, "value": obs[:, 3].copy()}
         return Decision(action, records, {"count": count.astype(np.float32)})
+
+    def finish(self, obs, state, reset):
+        # which actor of how many, the step that follows the unroll, and the state after it
+        place = np.broadcast_to(np.float32(self._place), (self._size, 2))
+        return {"last_word": np.concatenate([place, obs[:, 3:4], state["count"]], 1)}
 
 
 class TracerUpdate:

@@ -112,6 +112,7 @@ class Reader:
             assert decode(batch["obs"][STEPS, b].numpy()) == env.trace, "what follows the unroll"
             assert bool(batch["reset"][STEPS, b]) == (env.step == 0)
             assert batch["last_state"]["count"][b, 0] == env.last_count
+            assert batch["last_word"][b].tolist() == [group, GROUPS, env.step, env.last_count]
 
     def has_met_every_end(self):
         """Whether the unrolls showed all that may happen to an episode."""

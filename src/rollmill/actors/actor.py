@@ -79,8 +79,9 @@ class Actor:
             assembler.happened(outcome, state)
             if outcome.over:
                 break
+        last = policy.finish(obs, state, reset)
         deciding = perf_counter() - started - stepping
-        assembler.finish(obs, reset, state, episodes.status, (stepping, deciding, waited))
+        assembler.finish(obs, reset, state, last, episodes.status, (stepping, deciding, waited))
         self._obs, self._reset, self._state = obs, reset, state
 
     def close(self) -> None:

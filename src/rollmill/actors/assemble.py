@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rollmill import nested
 from rollmill.nested import Nested
 from rollmill.types import Array, Decision, GroupStatus, Outcome, Ticket
@@ -48,16 +50,22 @@ class UnrollAssembler:
         self._t += 1
 
     def finish(
-        self, obs: Nested, reset: Array, state: Nested, status: GroupStatus, seconds: tuple[float, float, float]
+        self,
+        obs: Nested,
+        reset: Array,
+        state: Nested,
+        records: Mapping[str, Array],
+        status: GroupStatus,
+        seconds: tuple[float, float, float],
     ) -> None:
-        """What follows the last row, the group's status, and where the time went (stepping, deciding, waiting)."""
+        """What follows the last row, the policy's last records, the group's status, and where the time went."""
         out, t = self._out, self._t
         nested.assign(out["obs"], t, obs)
         out["reset"][t] = reset
         nested.copy_into(out["last_state"], state)
         out["seconds"][:] = seconds
         out["length"][...] = t
-        for field, value in status._asdict().items():
+        for field, value in (*records.items(), *status._asdict().items()):
             out[field][...] = value
 
 

@@ -22,6 +22,7 @@ from rollmill.actors.episodes import Episodes
 from rollmill.actors.tickets import Turn
 from rollmill.algorithms.policy import Policy
 from rollmill.errors import Stalled
+from rollmill.fields import LAST_WORD
 from rollmill.models.weights import WeightsLoader
 from rollmill.nested import Nested
 from rollmill.seeding import generator
@@ -69,6 +70,9 @@ class Environment:
         lease = self._decisions.take()
         if lease is None:
             return False
+        if lease.arrays["row"] == LAST_WORD:  # is for the collector
+            self._decisions.release(lease)
+            return True
         before = perf_counter()
         outcome = self._episodes.step(lease.arrays["action"])
         self._decisions.release(lease)
@@ -153,6 +157,10 @@ class Inference:
         if mind.row and scene["over"]:  # that step ended the unroll: this scene opens the next one
             mind.ticket, mind.row = None, 0
             mind.turn.used()
+            if mind.policy.last_records:
+                self._send_last(i, mind.room, mind.policy.finish(scene["obs"], mind.state, scene["reset"]))
+                mind.room = None
+                return True
         if mind.ticket is None and not self._accept_ticket(mind):
             return False
         before = perf_counter()
@@ -185,6 +193,12 @@ class Inference:
         out["seconds"][...] = seconds
         self._decisions[i].commit(room)
 
+    def _send_last(self, i: int, room: Lease, records: Mapping[str, Array]) -> None:
+        room.arrays["row"][...] = LAST_WORD
+        for name, record in records.items():
+            room.arrays[name][...] = record
+        self._decisions[i].commit(room)
+
     def close(self) -> None:
         """Nothing to let go of."""
 
@@ -195,8 +209,8 @@ class Collector:
     Ports: `scenes` in, `decisions` in, `unrolls` out.
     """
 
-    def __init__(self, name: str, records: Sequence[str], ports: Ports) -> None:
-        self.name, self._records = name, records
+    def __init__(self, name: str, records: Sequence[str], last_records: Sequence[str], ports: Ports) -> None:
+        self.name, self._records, self._last_records = name, records, last_records
         self._scenes, self._decisions = ports.receivers["scenes"], ports.receivers["decisions"]
         self._unrolls = ports.senders["unrolls"]
         self._assembler = UnrollAssembler()
@@ -223,10 +237,11 @@ class Collector:
             state = self._decision.arrays["state"]
             self._assembler.happened(_outcome(scene), state)
             self._seconds[0] += float(scene["seconds"])
-            if scene["over"]:
-                self._finish(scene, state)
-            self._decisions.release(self._decision)
-            self._decision = None
+            if not (scene["over"] and self._last_records):  # else the policy's last word is on its way
+                if scene["over"]:
+                    self._finish(scene, state, {})
+                self._decisions.release(self._decision)
+                self._decision = None
         self._scene = lease
         return True
 
@@ -236,6 +251,13 @@ class Collector:
             return False
         assert self._scene is not None
         answer, scene = lease.arrays, self._scene.arrays
+        if answer["row"] == LAST_WORD:
+            assert self._decision is not None
+            self._finish(scene, self._decision.arrays["state"], {name: answer[name] for name in self._last_records})
+            self._decisions.release(self._decision)
+            self._decisions.release(lease)
+            self._decision = None
+            return True
         if answer["row"] == 0:
             self._room = self._unrolls.reserve()
             if self._room is None:
@@ -252,11 +274,11 @@ class Collector:
         self._scene, self._decision = None, lease
         return True
 
-    def _finish(self, scene: dict[str, Any], state: Nested) -> None:
+    def _finish(self, scene: dict[str, Any], state: Nested, records: Mapping[str, Array]) -> None:
         assert self._room is not None
         stepping, deciding, waiting = self._seconds
         status = GroupStatus(**{field: scene[field] for field in GroupStatus._fields})
-        self._assembler.finish(scene["obs"], scene["reset"], state, status, (stepping, deciding, waiting))
+        self._assembler.finish(scene["obs"], scene["reset"], state, records, status, (stepping, deciding, waiting))
         self._unrolls.commit(self._room)
         self._room = None
         self._idle_since = perf_counter()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,15 @@ from rollmill.models.network import Network
 from rollmill.models.plain import plain_network
 from rollmill.nested import Nested
 from rollmill.types import Array, ArraySpec, Decision
+
+
+class PolicyContext(NamedTuple):
+    """Where a policy decides."""
+
+    config: Any  # the algorithm's settings
+    size: int  # K, environments of its group
+    actor: int | None = None  # its number among the actors; None outside of training
+    actors: int = 1
 
 
 class Policy(Protocol):
@@ -27,6 +36,10 @@ class Policy(Protocol):
     def records(self) -> Mapping[str, ArraySpec]:
         """What it stores with each action, for one environment."""
 
+    @property
+    def last_records(self) -> Mapping[str, ArraySpec]:
+        """What it stores at the end of an unroll, for one environment."""
+
     def begin(self, version: int) -> None:
         """Weights of `version` have been loaded into the network."""
 
@@ -39,17 +52,21 @@ class Policy(Protocol):
     def act(self, obs: Nested, state: Nested, reset: Array, noise: Array | None) -> Decision:
         """Decide for K environments; without noise, greedily."""
 
+    def finish(self, obs: Nested, state: Nested, reset: Array) -> Mapping[str, Array]:
+        """What `last_records` declares, [K, …], given what follows the unroll's last step."""
+
 
 class StochasticPolicy:
     """Samples from the network's action distribution; stores log-probability and value."""
 
     records: ClassVar[Mapping[str, ArraySpec]] = dict.fromkeys(("log_prob", "value"), ArraySpec((), "float32"))
+    last_records: ClassVar[Mapping[str, ArraySpec]] = {}
 
-    def __init__(self, network: Network, size: int) -> None:
+    def __init__(self, network: Network, context: PolicyContext) -> None:
         self.network = network.eval()
-        self._size = size
+        self._size = context.size
         self._device = next(network.parameters()).device
-        self._plain = plain_network(network, size)
+        self._plain = plain_network(network, context.size)
         self._inputs: _Inputs | None = None
 
     def begin(self, version: int) -> None:
@@ -71,6 +88,10 @@ class StochasticPolicy:
         if self._inputs is None:
             self._inputs = _Inputs(obs, state, reset, self._device)
         return self._act_with_torch(*self._inputs.filled(obs, state, reset), noise)
+
+    def finish(self, obs: Nested, state: Nested, reset: Array) -> Mapping[str, Array]:
+        """Nothing: the learner computes the value of what follows."""
+        return {}
 
     @torch.inference_mode()
     def _act_with_torch(self, obs: Nested, state: Nested, reset: torch.Tensor, noise: Array | None) -> Decision:

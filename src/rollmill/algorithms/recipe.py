@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from rollmill.algorithms.policy import Policy
+from rollmill.algorithms.policy import Policy, PolicyContext
 from rollmill.config.base import Config
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import Network
@@ -115,8 +115,12 @@ class PolicyMaker(Protocol):
     def records(self) -> Mapping[str, ArraySpec]:
         """See `Policy`."""
 
-    def __call__(self, network: Network, size: int, /) -> Policy:
-        """The policy of a group of `size` environments."""
+    @property
+    def last_records(self) -> Mapping[str, ArraySpec]:
+        """See `Policy`."""
+
+    def __call__(self, network: Network, context: PolicyContext, /) -> Policy:
+        """The policy of one group."""
 
 
 @dataclass(frozen=True)
@@ -132,3 +136,7 @@ class Recipe:
     store: StoreSpec
     update: Callable[[Network, Optimizer, Any], UpdateRule]
     topology: TopologySpec
+
+    def policy_outside_training(self, network: Network, config: AlgorithmConfig, size: int) -> Policy:
+        """A policy for evaluation and for users, for `size` environments."""
+        return self.policy(network, PolicyContext(config, size))

@@ -77,10 +77,10 @@ class PolicySource:
 
     def player(self, size: int, greedy: bool = True, seed: int = 0) -> Player:
         """A player for a group of this size; `seed` counts only where the caller passes no seeds of episodes."""
-        policy = self._recipe.policy(self._network, size)
+        make = partial(self._recipe.policy_outside_training, self._network, self._config.algorithm)
         if greedy:
-            return GreedyPlayer(policy)
-        return SamplingPlayer(policy, self._recipe.policy(self._network, 1), size, seed)
+            return GreedyPlayer(make(size))
+        return SamplingPlayer(make(size), make(1), size, seed)
 
 
 def policy_source(subject: Subject) -> PolicySource:

@@ -96,7 +96,8 @@ def load(run: str | Path) -> LoadedPolicy:
         load_weights(network, weights_at(path))
     except Refused as refusal:
         raise Refused(f"{path}: {refusal}") from None
-    return LoadedPolicy(partial(recipe.policy, network), config.env, found.observation_space, found.action_space)
+    make = partial(recipe.policy_outside_training, network, config.algorithm)
+    return LoadedPolicy(make, config.env, found.observation_space, found.action_space)
 
 
 def _like(obs: Nested, spec: Nested) -> Nested:

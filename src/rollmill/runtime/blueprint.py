@@ -14,7 +14,7 @@ from rollmill.actors.actor import Actor
 from rollmill.actors.episodes import Episodes
 from rollmill.actors.roles import Collector, Environment, Inference
 from rollmill.actors.snapshots import snapshot_row
-from rollmill.algorithms.policy import Policy
+from rollmill.algorithms.policy import Policy, PolicyContext
 from rollmill.algorithms.recipe import AlgorithmConfig, Recipe
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
@@ -69,6 +69,7 @@ class Blueprint:
             spaces.action_spec(self.action_space),
             self.network("cpu").state_spec,
             self.recipe.policy.records,
+            self.recipe.policy.last_records,
             snapshot_row(self.snapshot_size),
         )
 
@@ -102,9 +103,10 @@ class Blueprint:
             **self.algorithm.network_options,
         ).to(device)
 
-    def policy(self, device: str) -> Policy:
-        """A policy copy for one group."""
-        return self.recipe.policy(self.network(device), self.env.group_size)
+    def policy(self, actor: int, device: str) -> Policy:
+        """A policy copy for the group of one actor."""
+        context = PolicyContext(self.algorithm, self.env.group_size, actor, self.env.groups)
+        return self.recipe.policy(self.network(device), context)
 
     def episodes(self, number: int) -> Episodes:
         """Group number `number`, ready to play."""
@@ -112,7 +114,7 @@ class Blueprint:
 
     def build_actor(self, number: int, name: str, ports: Ports) -> Actor:
         """The fused actor of one group."""
-        policy = self.policy(self.runtime.devices.actor)
+        policy = self.policy(number, self.runtime.devices.actor)
         return Actor(name, self.episodes(number), policy, self.assembler.steps, self.seed, ports)
 
     def build_environment(self, number: int, name: str, ports: Ports) -> Environment:
@@ -121,12 +123,12 @@ class Blueprint:
 
     def build_inference(self, name: str, ports: Ports) -> Inference:
         """The inference role for all groups."""
-        policies = [self.policy(self.runtime.devices.inference) for _ in range(self.env.groups)]
+        policies = [self.policy(i, self.runtime.devices.inference) for i in range(self.env.groups)]
         return Inference(name, policies, self.assembler.steps, self.seed, ports)
 
     def build_collector(self, name: str, ports: Ports) -> Collector:
         """The collector role of one group."""
-        return Collector(name, tuple(self.problem.records), ports)
+        return Collector(name, tuple(self.problem.records), tuple(self.problem.last_records), ports)
 
     @property
     def overlaps(self) -> bool:
