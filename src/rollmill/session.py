@@ -25,6 +25,7 @@ from rollmill.events import (
 )
 from rollmill.flight.log import NAME as FLIGHT_LOG
 from rollmill.flight.log import FlightWriter
+from rollmill.flight.records import Consumed
 from rollmill.launch.interruption import Interruption
 from rollmill.launch.process import tune_allocator
 from rollmill.launch.pulse import watchdog
@@ -115,6 +116,9 @@ class Session:
             self._flight = FlightWriter(
                 self._folder.path / FLIGHT_LOG, config.observe.flight_hash_every, self._blueprint.fields
             )
+            if self._reopened is not None:
+                pending = self._reopened.found.content.state.get("pending", ())
+                self._flight.pending = tuple(Consumed.of(values) for values in pending)
             self._learner.sequencer.flight = self._flight
             # what may change when a run is resumed, and changes what is learned
             settings: dict[str, Any] = {

@@ -27,7 +27,7 @@ from rollmill.spaces import action_spec, observation_spec
 from rollmill.stores.rollout import RolloutStore
 from rollmill.stores.store import Unroll
 from rollmill.transport.ports import Lease
-from rollmill.types import Decision, GroupStatus, Outcome, Problem, Ticket
+from rollmill.types import Decision, Flow, GroupStatus, Outcome, Problem, Ticket
 
 OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
 T, B, H = 6, 4, 5
@@ -245,7 +245,7 @@ def test_assembler_and_store_lay_out_the_batch_that_is_tested_here(memory):
     records = StochasticPolicy.records
     fields = Fields(Problem(observation_spec(OBSERVATIONS), action_spec(ACTIONS), network.state_spec, records))
     spec = fields.unroll_spec(T, 2)
-    store = RolloutStore(fields, 2, "cpu")
+    store = RolloutStore(fields, Flow(2, 1), None, "cpu")
     for actor in (0, 1):
         out = nested.map_leaves(lambda leaf: leaf.zeros(), spec)
         assemble(batch, slice(2 * actor, 2 * actor + 2), Ticket(actor, 0, 0), out)

@@ -82,13 +82,18 @@ def make(has_begun=True, **flow):
     return sequencer, inbox
 
 
+def taken_from(sequencer):
+    sequencer.receive()
+    return list(iter(sequencer.take, None))
+
+
 @pytest.mark.parametrize("arrival", list(itertools.permutations(range(ACTORS))))
 def test_ordered_unrolls_are_taken_by_ticket_whenever_they_arrive(arrival):
     sequencer, inbox = make()
     taken = []
     for actor in arrival:
         inbox.leases.append(unroll((actor, 0, 0), actor))
-        taken += [item.ticket.actor for item in sequencer.take()]
+        taken += [item.ticket.actor for item in taken_from(sequencer)]
     assert taken == [0, 1, 2]
 
 
@@ -96,19 +101,19 @@ def test_ordered_unrolls_of_an_actor_that_is_ahead_wait_for_the_others():
     sequencer, inbox = make(unrolls=3, in_flight=2)
     tickets = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
     inbox.leases = [unroll((*ticket, 0), number) for number, ticket in enumerate(tickets)]
-    assert [item.ticket[:2] for item in sequencer.take()] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    assert [item.ticket[:2] for item in taken_from(sequencer)] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
 
 
 def test_unordered_unrolls_are_taken_as_they_arrive():
     sequencer, inbox = make(is_ordered=False)
     inbox.leases = [unroll((actor, 0, 0), actor) for actor in (2, 0, 1)]
-    assert [item.ticket.actor for item in sequencer.take()] == [2, 0, 1]
+    assert [item.ticket.actor for item in taken_from(sequencer)] == [2, 0, 1]
 
 
 def test_steps_scores_and_resume_points_advance_when_unrolls_are_committed():
     sequencer, inbox = make()
     inbox.leases = [unroll((0, 0, 0), 0, [(1, 0, 5.0)]), unroll((1, 0, 0), 1, [(0, 1, 7.0)]), unroll((2, 0, 0), 2)]
-    unrolls = list(sequencer.take())
+    unrolls = taken_from(sequencer)
     assert (sequencer.env_steps, sequencer.scores.episodes) == (0, 0)
     assert sequencer.capture()[0] == {}
     ended = sequencer.commit(unrolls[:2])
@@ -123,23 +128,23 @@ def test_steps_scores_and_resume_points_advance_when_unrolls_are_committed():
 def test_resume_points_follow_what_has_arrived_and_is_not_yet_taken():
     sequencer, inbox = make()
     inbox.leases = [unroll((2, 0, 0), 2)]
-    assert list(sequencer.take()) == []
+    assert taken_from(sequencer) == []
     assert list(sequencer.resume_points()) == [2]
 
 
 def test_a_restored_sequencer_expects_the_unrolls_that_were_not_committed():
     sequencer, inbox = make()
     inbox.leases = [unroll((actor, 0, 0), actor) for actor in range(ACTORS)]
-    unrolls = list(sequencer.take())
+    unrolls = taken_from(sequencer)
     sequencer.commit(unrolls)
     sequencer.release(unrolls, Progress(0, 0, 0, 1))
     sequencer.ledger.give(1)
     inbox.leases = [unroll((1, 1, 1), 1)]
-    assert list(sequencer.take()) == []
+    assert taken_from(sequencer) == []
 
     arrays, state = sequencer.capture()
     resumed, inbox = make(has_begun=False)
     resumed.restore(arrays, state, sequencer.env_steps, 1)
     resumed.ledger.give(1)
     inbox.leases = [unroll((actor, 1, 1), actor) for actor in (2, 1, 0)]
-    assert [(item.ticket.actor, item.incarnation) for item in resumed.take()] == [(0, 1), (1, 1), (2, 1)]
+    assert [(item.ticket.actor, item.incarnation) for item in taken_from(resumed)] == [(0, 1), (1, 1), (2, 1)]

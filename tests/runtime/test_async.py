@@ -25,7 +25,7 @@ from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
 from rollmill.stores.store import Unroll
 from rollmill.transport.ports import Lease
-from rollmill.types import ArraySpec, Problem, Ticket
+from rollmill.types import ArraySpec, Flow, Problem, Ticket
 
 CONFIG = {
     "seed": 3,
@@ -303,7 +303,7 @@ def test_while_one_group_waits_for_actions_its_worker_steps_the_other(tmp_path):
 def test_unrolls_without_experience_go_along_and_do_not_count():
     """A group that is lost for good makes such unrolls without end: they may neither end the run nor fill batches."""
     problem = Problem(ArraySpec((1,), "float32"), ArraySpec((), "int64"), {})
-    store = ArrivalStore(Fields(problem), 2, "cpu")
+    store = ArrivalStore(Fields(problem), Flow(2, 1), None, "cpu")
 
     def unroll(actor, sequence, is_broken):
         lease = Lease({"broken": np.array([is_broken, is_broken])}, 0)

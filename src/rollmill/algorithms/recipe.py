@@ -43,6 +43,8 @@ class Update(NamedTuple):
     metrics: Metrics
     gradient_norms: torch.Tensor | None = None  # of every gradient step, to find the first that went wrong
     may_be_nan: frozenset[str] = frozenset()  # metrics that are not defined for every batch
+    priorities: Array | None = None  # of the items of the sample, for the store
+    is_published: bool = True  # whether actors get the weights
 
 
 class UpdateRule(Protocol):

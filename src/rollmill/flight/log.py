@@ -43,8 +43,13 @@ __all__ = ["NAME", "Flight", "FlightWriter", "NoFlight", "checksums", "learned_c
 class Flight(Protocol):
     """Who hears of the learner's choices: it writes them down, or compares them with what was written."""
 
+    pending: tuple[Consumed, ...]  # what was consumed since the last update
+
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
-        """An update is about to learn from these unrolls (ticket, incarnation of the actor, arrays)."""
+        """What an update learns from will depend on these unrolls too (ticket, incarnation of the actor, arrays)."""
+
+    def updating(self, update: int) -> None:
+        """The update is about to begin; all that it depends on was consumed."""
 
     def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
         """The update is made."""
@@ -83,6 +88,11 @@ def _crc(array: Array, value: int) -> int:
 class NoFlight:
     """No log is kept."""
 
+    pending: tuple[Consumed, ...] = ()
+
+    def updating(self, update: int) -> None:
+        """Nothing."""
+
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
         """Nothing."""
 
@@ -101,7 +111,7 @@ class FlightWriter:
 
     def __init__(self, path: Path, hash_every: int, fields: Fields) -> None:
         self._hash_every, self._fields = hash_every, fields
-        self._pending: tuple[Consumed, ...] = ()  # unrolls of the update that is being made
+        self.pending: tuple[Consumed, ...] = ()  # unrolls of the update that comes next
         self._crc = 0
         self._file: int | None = None
         self.complaint: str | None = None
@@ -117,18 +127,21 @@ class FlightWriter:
             self._give_up(error)
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
-        """Take down what the update learns from; written with its result."""
+        """Record what the update learns from; written with its result."""
         begun = time.thread_time()
-        self._pending = tuple(
+        self.pending += tuple(
             Consumed(ticket, incarnation, checksums(arrays, self._fields)) for ticket, incarnation, arrays in unrolls
         )
         self.cpu_seconds += time.thread_time() - begun
 
+    def updating(self, update: int) -> None:
+        """Nothing."""
+
     def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
         """Write the update down, and from time to time a hash of all parameters."""
         begun = time.thread_time()
-        records = [UpdateEntry(update, learned_checksum(metrics), self._pending).pack()]
-        self._pending = ()
+        records = [UpdateEntry(update, learned_checksum(metrics), self.pending).pack()]
+        self.pending = ()
         if update % self._hash_every == 0:
             records.append(HashEntry(update, parameters_sha256(dict(weights))).pack())
         self._append(*records)
@@ -145,8 +158,8 @@ class FlightWriter:
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
         """Write something rare down; at the end also what an update was to learn from that ended the run."""
-        if kind == "stopped" and self._pending:
-            self._append(AttemptEntry(update + 1, self._pending).pack())
+        if kind == "stopped" and self.pending:
+            self._append(AttemptEntry(update + 1, self.pending).pack())
         self._append(Note(kind, update, facts).pack())
 
     def close(self) -> None:

@@ -41,7 +41,17 @@ class Consumed(NamedTuple):
 
     def pack(self) -> bytes:
         """As part of a record."""
-        return _UNROLL.pack(*self.ticket, self.incarnation, *self.checksums)
+        return _UNROLL.pack(*self.values())
+
+    def values(self) -> list[int]:
+        """As plain numbers."""
+        return [*self.ticket, self.incarnation, *self.checksums]
+
+    @classmethod
+    def of(cls, values: Sequence[int]) -> Consumed:
+        """From what `values` returned."""
+        actor, sequence, version, incarnation, *sums = values
+        return cls(Ticket(actor, sequence, version), incarnation, tuple(sums))
 
 
 @dataclass(frozen=True)
@@ -208,5 +218,4 @@ def _entry(payload: bytes) -> Entry:
 
 
 def _unrolls(data: bytes) -> Iterator[Consumed]:
-    for actor, sequence, version, incarnation, *sums in _UNROLL.iter_unpack(data):
-        yield Consumed(Ticket(actor, sequence, version), incarnation, tuple(sums))
+    yield from map(Consumed.of, _UNROLL.iter_unpack(data))

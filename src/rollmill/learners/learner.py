@@ -55,7 +55,11 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Enough steps have been made."""
+        """Enough steps have been made, and what was to be learned from them is."""
+        return self._has_enough and not self.store.owes_updates()
+
+    @property
+    def _has_enough(self) -> bool:
         return self.sequencer.env_steps >= self._target_steps
 
     def work(self) -> bool:
@@ -73,13 +77,16 @@ class Learner:
         return progressed
 
     def take_in(self) -> bool:
-        """Take in the unrolls that have arrived; no update."""
-        progressed = False
-        for unroll in self.sequencer.take():
-            committed = self.store.insert(unroll)
+        """Receive the unrolls that have arrived, and insert them until an update is due: their order decides when."""
+        self.sequencer.receive()
+        progressed, store = False, self.store
+        while not store.may_sample() and store.may_insert() and (unroll := self.sequencer.take()) is not None:
+            committed = store.insert(unroll)
             self.sequencer.announce(committed, self.trainer.updates + 1)
             self._commit(committed)
             progressed = True
+            if committed:
+                self._give_tickets()
         return progressed
 
     def _begin(self) -> None:
@@ -100,12 +107,14 @@ class Learner:
         except NoExperience as failure:
             raise NoExperience(f"update {trainer.updates + 1}: {failure}") from None
         sequencer.announce(sample.unrolls, trainer.updates + 1)
+        sequencer.flight.updating(trainer.updates + 1)
         report = trainer.update(sample, min(sequencer.env_steps / self._target_steps, 1.0))
-        committed = self.store.used(sample)
+        committed = self.store.used(sample, report.priorities)
         self._commit(committed)
         sequencer.flight.updated(trainer.updates, report.metrics, trainer.weights())
         flow = sequencer.flow_metrics(committed, trainer.version, trainer.updates)
-        trainer.publish()
+        if report.is_published:
+            trainer.publish()
         self._give_tickets()
         times = self._stopwatch.updated(sequencer.env_steps - self._steps_updated)
         self._steps_updated = sequencer.env_steps
@@ -123,7 +132,7 @@ class Learner:
 
     def _give_tickets(self) -> None:
         """After publishing: an actor with a ticket finds the version that it names."""
-        if not self.done and self.store.may_insert():
+        if not self._has_enough and self.store.may_insert():
             self.sequencer.ledger.give(self.trainer.version)
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
@@ -139,7 +148,7 @@ class Learner:
 
     def reissue(self, actor: int) -> None:
         """Send the actor's tickets again, to a new incarnation that never saw them."""
-        if self._has_begun and not self.done:
+        if self._has_begun and not self._has_enough:
             self.sequencer.reissue(actor, self.trainer.version, self.trainer.updates)
 
     def retarget(self, steps: int) -> None:
@@ -150,7 +159,11 @@ class Learner:
         """Everything that training depends on, as it is between two updates; views, to be written at once."""
         parts, trainer_state = self.trainer.capture()
         actors, sequencer_state = self.sequencer.capture()
+        kept, store_state = self.store.capture()
+        if kept:
+            parts["store"] = kept
         state = {
+            "store": store_state,
             "seconds": self.progress().seconds,
             "spent": self._stopwatch.state(),
             **sequencer_state,
@@ -162,6 +175,7 @@ class Learner:
         """Continue from what `capture` returned; before the first work()."""
         self.trainer.restore(content.arrays, content.state, content.update)
         self.sequencer.restore(content.arrays["actors"], content.state, content.env_steps, content.update)
+        self.store.restore(content.arrays.get("store", {}), content.state.get("store", {}))
         self._steps_updated, self._seconds_before = content.env_steps, content.state["seconds"]
         self._stopwatch.restore(content.state["spent"])
 

@@ -7,7 +7,7 @@ commits an unroll, and at no other time. What is not committed when a run ends i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -51,31 +51,26 @@ class Sequencer:
         self._incarnations = [0] * len(tickets)
         self._is_ordered = flow.is_ordered
         self._next = [0] * len(tickets)  # sequence number of each actor's next unroll, where they are ordered
-        self._early: dict[tuple[int, int], Unroll] = {}  # by actor and sequence: arrived before their turn
+        self._arrived: dict[tuple[int, int], Unroll] = {}  # by actor and sequence: not yet taken
 
-    def take(self) -> Iterator[Unroll]:
-        """The unrolls that have arrived, in the order in which training takes them."""
+    def receive(self) -> None:
+        """Receive the unrolls that have arrived, and send tickets that found no room before."""
         while (lease := self._unrolls.take()) is not None:
             ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
             unroll = Unroll(ticket, self._incarnations[ticket.actor], lease)
             self._stopwatch.collected(ticket.actor, *unroll.arrays["seconds"].tolist()[:2])
             self.ledger.arrived(ticket)
-            if self._is_ordered:
-                self._early[ticket[:2]] = unroll
-                yield from self._due()
-            else:
-                yield unroll
+            self._arrived[ticket[:2]] = unroll
         self.ledger.send()
 
-    def _due(self) -> Iterator[Unroll]:
-        """Those whose turn it is: the actors in turn, each with its next unroll."""
-        while True:
-            actor = min(range(len(self._next)), key=lambda a: (self._next[a], a))
-            unroll = self._early.pop((actor, self._next[actor]), None)
-            if unroll is None:
-                return
-            self._next[actor] += 1
-            yield unroll
+    def take(self) -> Unroll | None:
+        """The next unroll in order, if it has arrived: by ticket, the actors in turn, or the first that arrived."""
+        if not self._is_ordered:
+            return self._arrived.pop(next(iter(self._arrived))) if self._arrived else None
+        actor = min(range(len(self._next)), key=lambda a: (self._next[a], a))
+        unroll = self._arrived.pop((actor, self._next[actor]), None)
+        self._next[actor] += unroll is not None
+        return unroll
 
     def announce(self, unrolls: Sequence[Unroll], update: int) -> None:
         """Log unrolls that `update` is about to depend on."""
@@ -104,8 +99,8 @@ class Sequencer:
     def resume_points(self) -> dict[int, ResumePoint]:
         """The resume point of each actor after its last unroll that has arrived; actors without one are left out."""
         ahead: dict[int, list[Mapping[str, Nested]]] = {}
-        early = sorted(self._early.values(), key=lambda unroll: unroll.ticket)
-        for unroll in (*self.store.waiting(), *early):
+        arrived = sorted(self._arrived.values(), key=lambda unroll: unroll.ticket)
+        for unroll in (*self.store.waiting(), *arrived):
             ahead.setdefault(unroll.ticket.actor, []).append(unroll.arrays)
         return self._journal.resume_points(ahead)
 
@@ -145,6 +140,7 @@ class Sequencer:
             "troubles": self._troubles,
             "incarnations": self._incarnations,
             "ledger": self.ledger.state(),
+            "pending": [entry.values() for entry in self.flight.pending],
         }
 
     def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any], env_steps: int, updates: int) -> None:

@@ -54,9 +54,11 @@ class ScriptedLedger:
         until: int,
         ports: Sequence[Sender],
         give_up: Callable[[int, list[int]], None],
+        updates: Callable[[], int],
         witness: Witness | None,
     ) -> None:
         self._script, self._until, self._ports, self._give_up = script, until, ports, give_up
+        self._updates = updates  # that are made
         self._witness = witness
         self._sequences = [0] * len(ports)  # of the unroll that each actor makes next
         self._given = 0  # the update whose tickets were given last
@@ -65,7 +67,7 @@ class ScriptedLedger:
 
     def give(self, version: int) -> None:
         """The first ticket of the next update; nothing if it was given before."""
-        update = version + 1
+        update = self._updates() + 1
         if self._given < update <= self._until:
             self._given = update
             self._waiting = list(self._script.unrolls(update))
@@ -142,17 +144,31 @@ class Checker:
     def __init__(self, script: Script, fields: Fields, witness: Witness | None) -> None:
         self._script, self._fields, self._witness = script, fields, witness
         self.hashes: list[int] = []  # updates after which the parameters were compared
+        self.pending: tuple[Consumed, ...] = ()  # a retrace makes no checkpoints
+        self._compared = 0  # unrolls of the update that comes next
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
-        """Compare the unrolls of an update before it learns from them."""
+        """Compare unrolls before an update learns from them."""
         with _witnessed(self._witness):
-            logged = self._script.unrolls(update)
-            if len(unrolls) != len(logged):
-                raise Diverged(update, "unrolls", f"it learns from {len(unrolls)}, in the log from {len(logged)}")
-            for (ticket, _, arrays), entry in zip(unrolls, logged, strict=True):
+            logged, begin = self._script.unrolls(update), self._compared
+            self._compared += len(unrolls)
+            if self._compared > len(logged):
+                raise self._miscounted(update)
+            for (ticket, _, arrays), entry in zip(unrolls, logged[begin:], strict=False):
                 _compare(update, ticket, checksums(arrays, self._fields), entry)
+
+    def updating(self, update: int) -> None:
+        """Compare the number of unrolls."""
+        with _witnessed(self._witness):
+            if self._compared != len(self._script.unrolls(update)):
+                raise self._miscounted(update)
+        self._compared = 0
         if self._witness is not None:
             self._witness.about_to_update(update)
+
+    def _miscounted(self, update: int) -> Diverged:
+        logged = len(self._script.unrolls(update))
+        return Diverged(update, "unrolls", f"it learns from {self._compared}, in the log from {logged}")
 
     def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
         """Compare what the update reports, and the hash where there is one."""

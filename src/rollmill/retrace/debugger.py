@@ -31,7 +31,7 @@ class Debugger:
     def begun(self) -> None:
         """Remember what the learner gets from now on."""
         learner = self._retrace.runtime.learner
-        self._store = _OpenStore(learner.store)
+        self._store = _OpenStore(learner)
         learner.store = cast(Store, self._store)
 
     def about_to_update(self, update: int) -> None:
@@ -64,8 +64,8 @@ def _stop(
 class _OpenStore:
     """The learner's store, which shows what it gave out last."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, learner: Learner) -> None:
+        self._store, self._trainer = learner.store, learner.trainer
         self._last: tuple[int, Any] = (0, None)
 
     def __getattr__(self, name: str) -> Any:
@@ -74,7 +74,7 @@ class _OpenStore:
     def sample(self, rng: Callable[[], Generator], version: int) -> Sample:
         """See `Store`."""
         sample = self._store.sample(rng, version)
-        self._last = version + 1, sample.batch
+        self._last = self._trainer.updates + 1, sample.batch
         return sample
 
     def batch_of(self, update: int) -> Any:

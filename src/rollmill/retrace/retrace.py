@@ -84,7 +84,7 @@ class Retrace:
         sequencer = learner.sequencer
         sequencer.flight = checker
         sequencer.ledger = self.ledger = ScriptedLedger(
-            self.script, self.until, sequencer.tickets, self._give_up, self.witness
+            self.script, self.until, sequencer.tickets, self._give_up, lambda: learner.trainer.updates, self.witness
         )
         self._settle(0)
         if self.witness is not None:

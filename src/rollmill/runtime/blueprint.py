@@ -141,7 +141,7 @@ class Blueprint:
         network = self.network(device)
         optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
         update = self.recipe.update(network, optimizer, self.algorithm)
-        store = STORES[self.recipe.store.kind](self.fields, self.flow.unrolls, device)
+        store = STORES[self.recipe.store.kind](self.fields, self.flow, self.algorithm, device)
         is_serial = self.runtime.kind == "serial"
         decides_apart = not is_serial and self.runtime.roles != "fused"
         stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)

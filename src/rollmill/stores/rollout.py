@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,16 @@ from rollmill import nested
 from rollmill.errors import NoExperience
 from rollmill.fields import Fields
 from rollmill.nested import Nested
-from rollmill.stores.store import Owner, Sample, Unroll
+from rollmill.stores.store import Owner, Sample, Store, Unroll
+from rollmill.types import Array, Flow
 
 
 class _Store(ABC):
     """Collects unrolls in the order in which they are inserted until there are enough for an update."""
 
-    def __init__(self, fields: Fields, unrolls: int, device: str) -> None:
+    def __init__(self, fields: Fields, flow: Flow, config: Any, device: str) -> None:
         self._batched = fields.batched
-        self._wanted = unrolls
+        self._wanted = flow.unrolls
         self._device = device
         self._held: list[Unroll] = []
 
@@ -59,10 +60,22 @@ class _Store(ABC):
         batch, parts, of_parts = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
         return Sample(batch, parts, of_parts, chosen)
 
-    def used(self, sample: Sample) -> Sequence[Unroll]:
+    def used(self, sample: Sample, priorities: Array | None) -> Sequence[Unroll]:
         """Drop the unrolls of the update: they are committed now."""
         del self._held[: len(sample.unrolls)]
         return sample.unrolls
+
+    def owes_updates(self) -> bool:
+        """Never: steps count with the update that consumes them."""
+        return False
+
+    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """Nothing: what is committed is not kept."""
+        return {}, {}
+
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Nothing was captured."""
+        return
 
     def _choose(self) -> list[Unroll]:
         """The unrolls of the next update, the first that came in."""
@@ -177,7 +190,7 @@ def _has_experience(unroll: Unroll) -> bool:
     return not unroll.arrays["broken"].all()
 
 
-STORES: dict[str, type[RolloutStore] | type[EpisodeStore]] = {
+STORES: dict[str, Callable[[Fields, Flow, Any, str], Store]] = {
     "rollout": RolloutStore,
     "arrivals": ArrivalStore,
     "episodes": EpisodeStore,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rollmill.nested import Nested
 from rollmill.transport.ports import Lease
-from rollmill.types import Ticket
+from rollmill.types import Array, Ticket
 
 
 class Unroll(NamedTuple):
@@ -67,8 +67,17 @@ class Store(Protocol):
     def sample(self, rng: Callable[[], np.random.Generator], version: int) -> Sample:
         """What the next update learns from; `rng` makes its generator, `version` is that of the published weights."""
 
-    def used(self, sample: Sample) -> Sequence[Unroll]:
-        """The update is made; the unrolls that are committed by that."""
+    def used(self, sample: Sample, priorities: Array | None) -> Sequence[Unroll]:
+        """The update is made and gave these priorities; the unrolls that are committed by that."""
+
+    def owes_updates(self) -> bool:
+        """Whether updates are due although no further unroll will come."""
 
     def waiting(self) -> Sequence[Unroll]:
         """Unrolls that are inserted and not committed, in order."""
+
+    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """What is committed and kept, for a checkpoint: named arrays and plain values."""
+
+    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Restore what `capture` returned."""
