@@ -85,7 +85,7 @@ class Learner:
             self.sequencer.announce(committed, self.trainer.updates + 1)
             self._commit(committed)
             progressed = True
-            if committed:
+            if committed and self.sequencer.is_between_rounds:
                 self._give_tickets()
         return progressed
 

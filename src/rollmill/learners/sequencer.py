@@ -72,6 +72,14 @@ class Sequencer:
         self._next[actor] += unroll is not None
         return unroll
 
+    @property
+    def is_between_rounds(self) -> bool:
+        """Whether further tickets may be given: where unrolls are ordered, not before all in flight are consumed.
+
+        So no ticket is out while the updates of a round are made, and a resumed run gives the same ones.
+        """
+        return not self._is_ordered or not self.ledger.in_flight
+
     def announce(self, unrolls: Sequence[Unroll], update: int) -> None:
         """Log unrolls that `update` is about to depend on."""
         if not unrolls:

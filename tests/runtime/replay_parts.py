@@ -1,0 +1,143 @@
+"""A stand-in for replay: small, and shaped like the real thing.
+
+It inserts without updates while it warms up, makes several updates per insert, keeps a target network, samples by
+priority, gives priorities back and publishes every third update.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+
+from rollmill.algorithms.policy import StochasticPolicy
+from rollmill.algorithms.recipe import AlgorithmConfig, OptimizerSettings, Recipe, Update
+from rollmill.models.network import build_network
+from rollmill.models.weights import weights_of
+from rollmill.stores.store import Sample
+from rollmill.types import AssemblerSpec, Flow, StoreSpec, TopologySpec
+
+CAPACITY, BATCH = 64, 8  # transitions
+
+
+class StandInConfig(AlgorithmConfig):
+    name: Literal["stand-in"] = "stand-in"
+    unroll: int = 4
+    warm_up: int = 4  # inserts
+    updates_per_insert: int = 2
+    publish_every: int = 3
+    target_every: int = 4
+    is_ordered: bool = True
+
+    def flow(self, groups):
+        return Flow(groups, 1 if self.is_ordered else 2, is_ordered=self.is_ordered)
+
+    @property
+    def optimizer_settings(self):
+        return OptimizerSettings("adam", 1e-2, 1e-8, 1.0)
+
+
+class StandInStore:
+    """A ring of transitions with priorities; it commits what it inserts."""
+
+    def __init__(self, fields, flow, config, device):
+        self._config, self._round = config, flow.unrolls if flow.is_ordered else 1
+        self._obs = np.zeros((CAPACITY, 4), np.float32)
+        self._reward, self._priority = np.zeros(CAPACITY, np.float32), np.zeros(CAPACITY)
+        self.filled = self.inserts = self.updates = 0
+
+    def _due(self):
+        rounds = self.inserts // self._round
+        return self._config.updates_per_insert * self._round * max(rounds - self._config.warm_up // self._round, 0)
+
+    def may_insert(self):
+        return not self.may_sample()
+
+    def may_sample(self):
+        return self.updates < self._due()
+
+    def owes_updates(self):
+        return self.may_sample()
+
+    def waiting(self):
+        return ()
+
+    def insert(self, unroll):
+        obs, reward = unroll.arrays["obs"][:-1].reshape(-1, 4), unroll.arrays["reward"].reshape(-1)
+        rows = (self.filled + np.arange(len(obs))) % CAPACITY
+        self._obs[rows], self._reward[rows] = obs, reward
+        self._priority[rows] = self._priority.max() or 1.0
+        self.filled += len(obs)
+        self.inserts += 1
+        return [unroll]
+
+    def sample(self, rng, version):
+        keys = rng().choice(CAPACITY, BATCH, p=self._priority / self._priority.sum())
+        batch = {"obs": torch.from_numpy(self._obs[keys]), "reward": torch.from_numpy(self._reward[keys]), "keys": keys}
+        return Sample(batch, [], [])
+
+    def used(self, sample, priorities):
+        self._priority[sample.batch["keys"]] = priorities
+        self.updates += 1
+        return ()
+
+    def capture(self):
+        arrays = {"obs": self._obs, "reward": self._reward, "priority": self._priority}
+        return arrays, {"filled": self.filled, "inserts": self.inserts, "updates": self.updates}
+
+    def restore(self, arrays, state):
+        self._obs[:], self._reward[:], self._priority[:] = arrays["obs"], arrays["reward"], arrays["priority"]
+        self.filled, self.inserts, self.updates = state["filled"], state["inserts"], state["updates"]
+
+
+class StandInUpdate:
+    """The value learns reward plus the target network's value, which is a copy from some updates ago."""
+
+    def __init__(self, network, optimizer, config):
+        self._network, self._optimizer, self._config = network, optimizer, config
+        self._target = {name: array.copy() for name, array in weights_of(network).items()}
+        self._count = 0
+
+    def __call__(self, batch, context):
+        obs = batch["obs"].unsqueeze(0)
+        output = self._network(obs, {}, None)
+        error = output.value[0] - batch["reward"] - 0.9 * self._target_value(obs)
+        self._optimizer.accumulate(error.square().mean() + 1e-3 * output.params.square().mean())
+        norm = self._optimizer.apply()
+        self._count += 1
+        if self._count % self._config.target_every == 0:
+            self._target = {name: array.copy() for name, array in weights_of(self._network).items()}
+        return Update(
+            {"loss": float(error.detach().square().mean()), "grad_norm": float(norm)},
+            priorities=error.detach().abs().numpy().astype(np.float64) + 0.1,
+            is_published=self._count % self._config.publish_every == 0,
+        )
+
+    @torch.no_grad()
+    def _target_value(self, obs):
+        tensors = {name: torch.from_numpy(array) for name, array in self._target.items()}
+        return torch.func.functional_call(self._network, tensors, (obs, {}, None)).value[0]
+
+    def capture(self):
+        return self._target, {"count": self._count}
+
+    def restore(self, arrays, state):
+        self._target, self._count = {name: np.array(array) for name, array in arrays.items()}, state["count"]
+
+
+def fixed_unrolls(config):
+    return AssemblerSpec("unroll", config.unroll)
+
+
+RECIPE = Recipe(
+    "stand-in",
+    "",
+    StandInConfig,
+    build_network,
+    StochasticPolicy,
+    fixed_unrolls,
+    StoreSpec("stand-in"),
+    StandInUpdate,
+    TopologySpec("async"),
+)
