@@ -64,7 +64,9 @@ class StandInStore:
         return ()
 
     def insert(self, unroll):
-        obs, reward = unroll.arrays["obs"][:-1].reshape(-1, 4), unroll.arrays["reward"].reshape(-1)
+        obs = unroll.arrays["obs"][:-1].reshape(-1, 4)
+        # with the log-probability, so that every bit depends on the weights that made the unroll
+        reward = (unroll.arrays["reward"] + unroll.arrays["log_prob"]).reshape(-1)
         rows = (self.filled + np.arange(len(obs))) % CAPACITY
         self._obs[rows], self._reward[rows] = obs, reward
         self._priority[rows] = self._priority.max() or 1.0
