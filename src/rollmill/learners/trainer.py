@@ -17,6 +17,7 @@ from rollmill.models.network import Network
 from rollmill.models.weights import WeightsLoader, load_weights, weights_of
 from rollmill.seeding import generator, integer_seed
 from rollmill.stores.store import Sample
+from rollmill.transport.ports import Cell
 from rollmill.types import Array
 
 
@@ -24,13 +25,15 @@ class Trainer:
     """Makes updates and publishes weights; number of updates and version of the weights are two numbers."""
 
     def __init__(
-        self, network: Network, optimizer: FlatOptimizer, rule: UpdateRule, weights: Any, root_seed: int
+        self, network: Network, optimizer: FlatOptimizer, rule: UpdateRule, weights: Cell, root_seed: int
     ) -> None:
         self.network = network
         self.updates = 0
         self.version = 0  # of the weights that are published
         self.mid_update = False  # an update was begun and not finished: weights and optimiser don't belong together
         self._optimizer, self._rule, self._weights, self._root_seed = optimizer, rule, weights, root_seed
+        self._published: dict[str, Array] | None = None  # restored: the weights of `version`, where they are older
+        self._is_ahead = False  # the network has changed since it was published
 
     def sample_rng(self) -> np.random.Generator:
         """A generator for the next update's sample."""
@@ -49,17 +52,19 @@ class Trainer:
             report = self._rule(sample.batch, context)
         self._refuse_nonfinite(report, sample)
         self.mid_update = False
-        self.updates = number
+        self.updates, self._is_ahead = number, True
         return report
 
     def publish(self) -> None:
         """Publish the weights as the next version."""
         self.version += 1
-        self.publish_again()
+        self._weights.write(self.version, self.weights())
+        self._is_ahead = False
 
     def publish_again(self) -> None:
-        """Publish the weights under the version that they have, at the start of a process."""
-        self._weights.write(self.version, self.weights())
+        """Publish the newest version, at the start of a process."""
+        self._weights.write(self.version, self._published or self.weights())
+        self._published = None
 
     def weights(self) -> dict[str, Array]:
         """All parameters and buffers by name; views where they are on the CPU."""
@@ -79,6 +84,10 @@ class Trainer:
         parts: dict[str, Mapping[str, Array]] = {"weights": self.weights(), "optimizer": self._optimizer.state()}
         if arrays:
             parts["update_rule"] = arrays
+        if self._is_ahead:
+            published = {name: np.empty_like(array) for name, array in self.weights().items()}
+            self._weights.read_into(self.version, published)
+            parts["published"] = published
         return parts, {"version": self.version, "update_rule": state}
 
     def restore(self, arrays: Mapping[str, Mapping[str, Array]], state: Mapping[str, Any], updates: int) -> None:
@@ -87,6 +96,7 @@ class Trainer:
         self._optimizer.restore(arrays["optimizer"])
         self._rule.restore(arrays.get("update_rule", {}), state.get("update_rule", {}))
         self.updates = updates
+        self._published, self._is_ahead = dict(arrays.get("published", {})) or None, "published" in arrays
         self.version = state.get("version", updates)  # checkpoints from before the two were apart
 
     def _refuse_nonfinite(self, report: Update, sample: Sample) -> None:

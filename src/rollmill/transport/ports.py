@@ -100,6 +100,10 @@ class CellReader(Protocol):
         """Copy exactly `version` into `target`; False while it isn't there, or when it is no longer kept."""
 
 
+class Cell(CellWriter, CellReader, Protocol):
+    """The writing end of a cell, which can read too."""
+
+
 class Ports(Protocol):
     """The ports of one component by name; a graph is checked when it is made, so what a component names exists."""
 
@@ -112,7 +116,7 @@ class Ports(Protocol):
         """Consuming ends."""
 
     @property
-    def writers(self) -> Mapping[str, CellWriter]:
+    def writers(self) -> Mapping[str, Cell]:
         """Writing ends of cells."""
 
     @property
