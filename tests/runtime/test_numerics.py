@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 import rollmill
 from rollmill import numerics
 from rollmill.cli import main
+from rollmill.config.yaml_text import written
 from rollmill.events import RunStarted, Said, Updated
 from rollmill.experiment import Experiment
 from rollmill.flight.records import Note, read_flight
@@ -55,7 +55,7 @@ def native(monkeypatch):
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    (tmp_path / "tiny.yaml").write_text(written(TINY))
     return tmp_path
 
 
