@@ -147,7 +147,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("mine.yaml/x", "mine.yaml/x: can't be read: Not a directory"),
     ],
 )
-def test_a_path_that_is_no_file_is_refused_with_the_nearest(folder: Path, toy: Any, path: str, message: str) -> None:
+def test_a_path_that_is_not_a_file_is_refused_with_the_nearest(folder: Path, toy: Any, path: str, message: str) -> None:
     with pytest.raises(Refused) as caught:
         load(Path(path), [], toy)
     assert str(caught.value) == message

@@ -274,7 +274,7 @@ print(run.summary["numerics"]["mode"], run.summary["parameters_sha256"])
 def test_a_program_that_asks_too_late_is_refused_in_a_line(library):
     outcome = run_python(f"import {library}, rollmill; rollmill.portable()")
     said = outcome.stderr.strip().splitlines()[-1]
-    assert re.search(r"TooLate: rollmill\.portable\(\) comes too late, \w+ is imported; call it before every", said)
+    assert re.search(r"TooLate: rollmill\.portable\(\) is called too late: \w+ is imported; call it before every", said)
 
 
 def test_importing_the_switches_imports_nothing_numeric():

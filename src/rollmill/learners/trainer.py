@@ -1,4 +1,4 @@
-"""The trainer turns samples into new weights: network, optimiser and update rule. It knows no actors."""
+"""The trainer turns samples into new weights: network, optimiser and update rule. It doesn't know the actors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Trainer:
         self.network = network
         self.updates = 0
         self.version = 0  # of the weights that are published
-        self.mid_update = False  # an update was begun and not finished: weights and optimiser don't belong together
+        self.mid_update = False  # an update is unfinished: weights and optimiser state are inconsistent
         self._optimizer, self._rule, self._weights, self._root_seed = optimizer, rule, weights, root_seed
 
     def sample_rng(self) -> np.random.Generator:
@@ -87,7 +87,7 @@ class Trainer:
         self._optimizer.restore(arrays["optimizer"])
         self._rule.restore(arrays.get("update_rule", {}), state.get("update_rule", {}))
         self.updates = updates
-        self.version = state.get("version", updates)  # checkpoints from before the two were apart
+        self.version = state.get("version", updates)  # older checkpoints store only one of the two
 
     def _refuse_nonfinite(self, report: Update, sample: Sample) -> None:
         """Stop at a metric that is NaN or infinite, with the weights from before the update."""
