@@ -4,7 +4,7 @@ rollmill.train("configs/ppo/cartpole.yaml", seed=3) -> Run
 rollmill.resume(run) -> Run
 rollmill.evaluate(run, episodes=20) -> how good its policy is, versus baselines
 rollmill.load(run) -> policy: policy(obs) -> action, policy.reset()
-rollmill.make_env("oscillator/bvp") -> gymnasium.Env, for other people's tools
+rollmill.make_env("oscillator/bvp") -> gymnasium.Env, for other libraries
 rollmill.Experiment(rollmill.load_config(…)).run() -> events
 rollmill.Hooks: the base of observers of your own
 rollmill.portable(): before every other import, for `runtime.numerics: portable`

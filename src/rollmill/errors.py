@@ -1,4 +1,4 @@
-"""The ways a run can end other than well; each class is one exit code."""
+"""Errors that end a run; each class has one exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Absent(Refused):
 
 
 class WorkerFailed(RollmillError):
-    """A component died outside the main process; `child_traceback` is what it said last."""
+    """A component died outside the main process; `child_traceback` is its last message."""
 
     def __init__(self, message: str, child_traceback: str = "") -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class Detected(RollmillError):
 
 
 class SignalExit(SystemExit):
-    """The end that a second signal asks for: through all code, an environment's too."""
+    """Raised by a second signal: it unwinds all code, an environment's too."""
 
 
 def exit_code_of(number: int) -> int:
@@ -61,7 +61,7 @@ def exit_code_of(number: int) -> int:
 
 
 def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
-    """A phrase such as "did you mean 'ppo'?", or the list of what is known when nothing is near."""
+    """A phrase such as "did you mean 'ppo'?", or the list of known names if none is similar."""
     from difflib import get_close_matches
 
     if near := get_close_matches(name, known, n=1, cutoff=0.6):

@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Opened(Event):
-    """The run folder is there, and nothing else yet; only users' observers are told."""
+    """The run folder exists, and nothing else yet; only users' observers receive this."""
 
     run: str  # its path
 
@@ -78,7 +78,7 @@ class ComponentFailed(Event):
 
 @dataclass(frozen=True)
 class Checkpointing(Event):
-    """A checkpoint is about to be made here: what was held back to be summed up must be written now."""
+    """A checkpoint is about to be made: observers must write what they have buffered."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class WorkerReplaced(Event):
     reason: str
     traceback: str  # of the component that failed, or the stacks of one that hung; "" if there is none
     seconds: float  # from noticing until the new worker was ready
-    replay_seconds: float  # part of it that went into playing the running episodes again
-    attempt: int  # replacements of this place in a row, without an unroll in between
+    replay_seconds: float  # part of it spent replaying the running episodes
+    attempt: int  # consecutive replacements of this worker without an unroll in between
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Said(Event):
     text: str
     level: str = "info"
     traceback: str = ""  # for the log
-    topic: str = ""  # what programs go by, while people read the text
+    topic: str = ""  # a fixed word for programs; the text is for people
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
-"""Functions as machine code, and where that is kept.
+"""Compiled functions and their cache.
 
-Compiling takes seconds, in every process. So the machine code is kept below the temporary folder (numba would write
+Compiling takes seconds, in every process. So the machine code is cached below the temporary folder (numba would write
 next to the source files): the first process compiles, the workers of the run and later runs load it. numba notices a
 change only in the file of the function itself, but functions call those of other files; so there is a folder for each
 state of a package's sources.
@@ -43,7 +43,7 @@ def compiled(function: F, is_fused: bool = False) -> F:
 
 @cache
 def _folder_for(package: Path) -> str:
-    """Where the machine code of a package is kept; "" if that can't be done safely: numba executes what it finds."""
+    """The cache folder of a package; "" if that can't be done safely: numba executes what it finds."""
     parent = own_folder("numba")
     if parent is None:
         return ""

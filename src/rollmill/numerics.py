@@ -48,13 +48,15 @@ class TooLate(Refused):
 def portable() -> None:
     """Hold the numeric libraries of this process, and of those it starts, to code that rounds equally everywhere.
 
-    Call it first of all, before torch or numpy are imported.
+    Call it before torch or numpy are imported.
     """
     if _is_switched():
         return
     _refuse_cpu()
     if loaded := [name for name in _NUMERIC_LIBRARIES if name in sys.modules]:
-        raise TooLate(f"rollmill.portable() comes too late, {loaded[0]} is imported; call it before every other import")
+        raise TooLate(
+            f"rollmill.portable() is called too late: {loaded[0]} is imported; call it before every other import"
+        )
     os.environ.update(SWITCHES)
 
 
@@ -69,7 +71,7 @@ def require(mode: Mode) -> None:
 
 
 def restart() -> NoReturn:
-    """Execute this process's command again with the switches; its number, arguments and exit code stay."""
+    """Execute this process's command again with the switches; its pid, arguments and exit code stay."""
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | SWITCHES)
 
 
@@ -135,7 +137,7 @@ def _refuse_cpu() -> None:
 def fingerprint() -> str:
     """A hash of how this process rounds; two processes with the same one make the same run, bit for bit.
 
-    Equal fingerprints are strong evidence and no proof: it is a sample of small calls, in about 20 ms.
+    Equal fingerprints are strong evidence but not a proof: they sample small calls, in about 20 ms.
     """
     import torch
 
@@ -152,7 +154,7 @@ def fingerprint() -> str:
 
 
 def _numbers(*shape: int) -> Any:
-    """Numbers between -1 and 1 with all their bits in use; no generator makes them, for it may round as well."""
+    """Numbers between -1 and 1 with all their bits in use; not from a generator, which may round differently."""
     import numpy as np
 
     return ((np.arange(np.prod(shape)) * 7919 % 10007 - 5003) / 5003).astype(np.float32).reshape(shape)

@@ -27,7 +27,7 @@ class ExperimentConfig(Config):
     """What `rollmill train` reads."""
 
     seed: int = Field(default=1, ge=0, description="root of every random number of the run")
-    env: EnvConfig = Field(description="what to learn, and how many of it")
+    env: EnvConfig = Field(description="environment, number of them, and preprocessing")
     model: ModelConfig = Field(default_factory=ModelConfig, description="the network")
     algorithm: Annotated[PPOConfig | APPOConfig | VPGConfig, Field(discriminator="name")] = Field(
         description="how to learn"
@@ -47,7 +47,7 @@ class ExperimentConfig(Config):
 def load_config(
     source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
 ) -> Loaded[ExperimentConfig]:
-    """Read a YAML file, or take a dict, and apply dotted overrides; every mistake is a `Refused` of one line."""
+    """Read a YAML file, or take a dict, and apply dotted overrides; every mistake raises `Refused` with one line."""
     if isinstance(source, Mapping):
         return _anchored(build(source, overrides, ExperimentConfig), Path.cwd())
     return _anchored(load(Path(source), overrides, ExperimentConfig), Path(source).parent)

@@ -11,7 +11,7 @@ from rollmill.errors import Refused
 from rollmill.nested import Nested
 from rollmill.types import Array, ArraySpec
 
-FARTHEST_BOUND = 1e9  # of an action; environments write larger ones where they mean none
+FARTHEST_BOUND = 1e9  # of an action; environments use larger ones for "no bound"
 
 
 def observation_spec(space: gym.Space[Any], where: str = "observation") -> Nested:

@@ -1,4 +1,4 @@
-"""The nouns that travel between components, as plain records and array specs.
+"""Records that components exchange, and array specs.
 
 Shape legend, here and everywhere: T time, K environments of one group, B batch (groups × K).
 """
@@ -18,7 +18,7 @@ from rollmill.nested import Nested
 Array = NDArray[Any]
 
 LONGEST_REPLAY = 200_000  # actions kept of a running episode; a longer one can only be restored by a snapshot
-QUARANTINE_AFTER = 3  # unrolls in a row that an environment spoilt, before it is left alone
+QUARANTINE_AFTER = 3  # consecutive unrolls in which an environment may fail before it sits out for good
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """What the environment asks of the agent, as specs: everything a slot layout follows from."""
+    """Specs of observations, actions and policy records, from which the slot layout follows."""
 
     observation: Nested  # of ArraySpec, one environment
     action: ArraySpec
@@ -112,7 +112,7 @@ class ResumePoint:
     episode: Array  # int64 [K], episodes begun so far, the running one included
     episode_return: Array  # float64 [K], raw, of the running episode
     episode_length: Array  # int64 [K], agent decisions of the running episode
-    failures: Array  # int64 [K], unrolls in a row that the environment spoilt
+    failures: Array  # int64 [K], consecutive unrolls in which the environment failed
     snapshot: Array  # uint8 [K, S], see `actors.snapshots`; S = 0 where the group has none
     actions: tuple[Array | None, ...]  # K arrays [n, ...]: the running episode so far; None if it is too long to keep
 
@@ -127,7 +127,7 @@ class AssemblerSpec:
 
 @dataclass(frozen=True)
 class StoreSpec:
-    """Where unrolls wait: joined to one batch, by ticket (`rollout`) or as they came (`arrivals`), or as `episodes`."""
+    """Kind of store: unrolls joined to one batch, by ticket (`rollout`) or by arrival (`arrivals`), or `episodes`."""
 
     kind: Literal["rollout", "arrivals", "episodes"] = "rollout"
 
@@ -150,12 +150,12 @@ class Flow:
 
 
 class GroupStatus(NamedTuple):
-    """Status of a group after an unroll, and how its environments fared in it."""
+    """Status of a group after an unroll, and failures of its environments."""
 
     episode: Array  # int64 [K], episodes begun, the running one included
-    failures: Array  # int64 [K], unrolls in a row that the environment spoilt, this one included
+    failures: Array  # int64 [K], consecutive unrolls in which the environment failed, this one included
     troubles: Array  # int64 [K], calls of this unroll in which the environment failed, whether it was rebuilt or not
-    broken: Array  # bool [K], the environment dropped out of this unroll: its column is no experience
+    broken: Array  # bool [K], the environment dropped out of this unroll: its column is not experience
     snapshot: Array  # uint8 [K, S]
 
 

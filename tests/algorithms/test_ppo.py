@@ -156,7 +156,7 @@ def test_the_true_successor_is_valued_where_an_episode_was_cut():
 
 @pytest.mark.parametrize("memory", ["none", "gru"])
 def test_one_update_equals_an_independent_implementation(memory):
-    """One epoch, one minibatch: the same loss written anew with torch.distributions, torch's own clip and Adam."""
+    """One epoch, one minibatch: the same loss written again with torch.distributions, torch's own clip and Adam."""
     sizes = {} if memory == "none" else {"memory_size": 8}
     network, twin = make_network(memory=memory, **sizes), make_network(memory=memory, **sizes)
     config = PPOConfig(unroll=6, minibatch=24, epochs=1, learning_rate=1e-2, value_coefficient=0.7, max_grad_norm=0.3)

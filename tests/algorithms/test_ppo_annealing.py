@@ -1,4 +1,4 @@
-"""`anneal_clip`: the clip shrinks linearly to zero as training goes on."""
+"""`anneal_clip`: the clip shrinks linearly to zero during training."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_reward_to_go_by_hand():
     assert reward_to_go(np.array([1.0, 2.0, 4.0]), 0.5).tolist() == [3.0, 4.0, 4.0]
 
 
-def test_reward_to_go_starts_anew_at_a_point():
+def test_reward_to_go_restarts_at_a_point():
     # 0, +1, 0, -1: the point at step 1 doesn't hear of the one at step 3
     assert reward_to_go(np.array([0.0, 1.0, 0.0, -1.0]), 0.5, reset_on_reward=True).tolist() == [0.5, 1.0, -0.5, -1.0]
 

@@ -74,9 +74,9 @@ def sleeper() -> Iterator[Callable[[int, int], subprocess.Popen[bytes]]]:
 
 
 def test_nothing_left_is_one_line(rollmill: Rollmill, here: Path) -> None:
-    assert rollmill("clean") == (0, "nothing was left behind\n", "")
+    assert rollmill("clean") == (0, "nothing was left over\n", "")
     run_folder(here / "runs" / "a", os.getpid())
-    assert rollmill("clean", "--remove") == (0, "nothing was left behind\n", "")
+    assert rollmill("clean", "--remove") == (0, "nothing was left over\n", "")
 
 
 def test_a_folder_that_does_not_exist_is_refused(rollmill: Rollmill, here: Path) -> None:
@@ -84,21 +84,21 @@ def test_a_folder_that_does_not_exist_is_refused(rollmill: Rollmill, here: Path)
     assert rollmill("clean", "gone") == (2, "", line)
 
 
-def test_a_process_of_a_dead_run_is_listed_and_killed_only_when_told(
+def test_a_process_of_a_dead_run_is_listed_and_killed_only_with_remove(
     rollmill: Rollmill, here: Path, dead: tuple[int, int], sleeper: Any
 ) -> None:
     orphan = sleeper(*dead)
     line = f"process {orphan.pid} of the dead run {dead[0]}: sleep 600\n"
-    assert rollmill("clean") == (0, f"{line}1 left behind; --remove removes them\n", "")
+    assert rollmill("clean") == (0, f"{line}1 left over; --remove removes them\n", "")
     assert orphan.poll() is None
     assert rollmill("clean", "--remove") == (0, f"removed  {line}", "")
     assert orphan.wait(5) == -9
-    assert rollmill("clean").out == "nothing was left behind\n"
+    assert rollmill("clean").out == "nothing was left over\n"
 
 
 def test_a_process_of_a_living_run_stays(rollmill: Rollmill, here: Path, sleeper: Any) -> None:
     child = sleeper(os.getpid(), start_of(os.getpid()))
-    assert rollmill("clean", "--remove").out == "nothing was left behind\n"
+    assert rollmill("clean", "--remove").out == "nothing was left over\n"
     assert child.poll() is None
 
 
@@ -115,7 +115,7 @@ def test_a_living_run_that_was_started_below_a_dead_one_stays(
     by_folder, by_child = sleeper(*dead), sleeper(*dead)
     run_folder(here / "runs" / "serial", by_folder.pid)
     child = sleeper(by_child.pid, start_of(by_child.pid))
-    assert rollmill("clean", "--remove").out == "nothing was left behind\n"
+    assert rollmill("clean", "--remove").out == "nothing was left over\n"
     assert [process.poll() for process in (by_folder, by_child, child)] == [None] * 3
 
 
@@ -179,11 +179,11 @@ def test_the_folder_of_a_run_that_may_live_is_left_alone(
         (run / "run.json").write_text(json.dumps({"pid": dead[0], "host": "another-machine"}))
     if whose == "unknown":
         (run / "run.json").write_text("{")
-    assert rollmill("clean", "--remove").out == "nothing was left behind\n"
+    assert rollmill("clean", "--remove").out == "nothing was left over\n"
     assert draft.exists()
 
 
-def test_what_can_not_be_removed_is_told(
+def test_what_can_not_be_removed_is_reported(
     rollmill: Rollmill, here: Path, dead: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_folder(here / "runs" / "a", dead[0])

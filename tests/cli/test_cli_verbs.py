@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 Rollmill = Callable[..., Any]
 
@@ -55,7 +55,7 @@ def test_show_prints_the_resolved_tree_with_origins_and_the_graph(rollmill: Roll
         "",
     )
     tree, _ = ended.out.split("\n\n")
-    assert yaml.safe_load(tree) == {"seed": 1, "title": 'a "toy"', "train": {"steps": 512}}
+    assert YAML(typ="safe").load(tree) == {"seed": 1, "title": 'a "toy"', "train": {"steps": 512}}
 
 
 def test_show_prints_a_config_as_json(rollmill: Rollmill, experiment: Any) -> None:

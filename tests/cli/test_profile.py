@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
 
 from rollmill.cli import main
+from rollmill.config.yaml_text import written
 from rollmill.launch.sampler import BEGUN, Sampler, Waits
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.stacks import Sampled, Stack, read_samples, speedscope
@@ -171,7 +171,7 @@ def config(tmp_path, monkeypatch):
         "algorithm": {"name": "ppo", "unroll": 32, "minibatch": 64},
         "train": {"steps": 1000},
     }
-    Path("a.yaml").write_text(yaml.safe_dump(values))
+    Path("a.yaml").write_text(written(values))
     return "a.yaml"
 
 

@@ -94,7 +94,7 @@ def test_cores_are_dealt_out_as_far_as_they_go():
         (["--seeds", "1,2,1"], "--seeds '1,2,1': 1 is given twice: keep one"),
         (["--seeds", "1,2", "seed=3"], "seed=3 can't stand beside --seeds: leave one of them out"),
         (["--seeds", "1,2", "train.step=3"], "train.step"),
-        (["--seeds", "1", "--side-by-side", "0"], "--side-by-side 0: at least one run goes on at a time: give 1"),
+        (["--seeds", "1", "--side-by-side", "0"], "--side-by-side 0: at least one run is trained at a time: give 1"),
         (["--side-by-side", "2"], "--side-by-side 2 is about several seeds: add --seeds"),
     ],
 )
@@ -124,7 +124,7 @@ def test_folders_of_others_are_left_alone(config, capsys):
         "rollmill: --run many exists",
         "rollmill: --run many is no folder of several seeds (no seeds.json), so it is kept",
         "rollmill: many is a folder of several seeds",
-        "rollmill: --resume goes on in place, with the seeds of the folder",
+        "rollmill: --resume continues in place, with the seeds of the folder",
         "rollmill: many/seeds.json is damaged (seeds are whole numbers)",
     ]
     assert (folder / "diary.txt").read_text() == "dear diary"

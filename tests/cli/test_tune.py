@@ -16,9 +16,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from rollmill.cli import main
+from rollmill.config.yaml_text import written
 from rollmill.errors import Refused
 from rollmill.settings import load_config
 from rollmill.trials.contest import Contest, Entry, seconds_for
@@ -37,7 +38,7 @@ SMALL = {
 
 
 def write(path: Path, values: object) -> Path:
-    path.write_text(values if isinstance(values, str) else yaml.safe_dump(values))
+    path.write_text(values if isinstance(values, str) else written(values))
     return path
 
 
@@ -274,7 +275,7 @@ def test_only_a_file_of_its_own_is_replaced(tmp_path):
         fragment_path(Path("a.yaml"), tmp_path / "nowhere" / "a.yaml")
     fresh = tmp_path / "fresh.yaml"
     write_fragment(fresh, {"runtime.threads.learner": 2, "runtime.workers": 3}, ["a note"])
-    assert yaml.safe_load(fresh.read_text()) == {"runtime": {"threads": {"learner": 2}, "workers": 3}}
+    assert YAML(typ="safe").load(fresh) == {"runtime": {"threads": {"learner": 2}, "workers": 3}}
     assert fragment_path(Path("a.yaml"), fresh) == fresh
 
 

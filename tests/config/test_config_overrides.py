@@ -83,7 +83,7 @@ def test_a_wrong_override_is_refused_in_one_line(
     assert refusal(OK, *overrides) == message
 
 
-def test_what_is_wrong_in_the_file_is_told_before_what_is_wrong_in_overrides(refusal: Callable[..., str]) -> None:
+def test_errors_in_the_file_are_reported_before_errors_in_overrides(refusal: Callable[..., str]) -> None:
     assert refusal(OK + "sed: 1", "rate=x") == "x.yaml:3: unknown key 'sed': did you mean 'seed'? (and 1 more)"
 
 
@@ -96,7 +96,7 @@ def test_in_python_values_are_taken_as_they_are(toy: Any) -> None:
     assert values == {"train": {"steps": 5}, "model": {"hidden": (8, 9)}}  # the caller's dict is not touched
 
 
-def test_a_record_may_stand_for_its_section(toy: Any) -> None:
+def test_a_record_may_replace_its_section(toy: Any) -> None:
     algorithm = type(toy(train={"steps": 5}).algorithm)(clip_range=0.5)  # its tag is left to the default
     loaded = build({"train": {"steps": 5}, "algorithm": algorithm}, {}, toy)
     assert loaded.config.algorithm == algorithm
@@ -112,12 +112,12 @@ def test_a_record_may_stand_for_its_section(toy: Any) -> None:
         (
             {"train": {"steps": {1, 2}}},
             {},
-            "train.steps: a set can't stand in a config: give numbers, text, lists or dicts",
+            "train.steps: a set can't be in a config: give numbers, text, lists or dicts",
         ),
         (
             {},
             {"train.steps": print},
-            "train.steps: a builtin_function_or_method can't stand in a config: give numbers, text, lists or dicts",
+            "train.steps: a builtin_function_or_method can't be in a config: give numbers, text, lists or dicts",
         ),
     ],
 )

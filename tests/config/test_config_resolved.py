@@ -46,7 +46,7 @@ def test_every_value_has_its_origin(tmp_path: Path, monkeypatch: Any, toy: Any) 
     assert loaded.origins == {row.path: row.origin for row in describe(loaded)}
 
 
-def test_a_section_that_was_replaced_leaves_no_origins_behind(tmp_path: Path, toy: Any) -> None:
+def test_a_section_that_was_replaced_leaves_no_origins(tmp_path: Path, toy: Any) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(TEXT + "algorithm: {name: ppo, clip_range: 0.1}")
     assert load(file, ["algorithm={name: ppo}"], toy).origins["algorithm.clip_range"] == "default"

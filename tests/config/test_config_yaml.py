@@ -87,7 +87,7 @@ def test_a_merged_value_has_the_line_on_which_it_was_written() -> None:
             "x.yaml:2: broken YAML at column 1: expected a single document in the stream of line 1,"
             " but found another document",
         ),
-        ("seed: 1\nrate: \x01", "x.yaml:2: broken YAML: character '\\x01' can't stand in text"),
+        ("seed: 1\nrate: \x01", "x.yaml:2: broken YAML: character '\\x01' isn't allowed"),
         (
             "seed: !!python/object/apply:os.system [date]",
             "x.yaml:1: tag 'tag:yaml.org,2002:python/object/apply:os.system' isn't allowed:"
@@ -147,7 +147,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("mine.yaml/x", "mine.yaml/x: can't be read: Not a directory"),
     ],
 )
-def test_a_path_that_is_no_file_is_refused_with_the_nearest(folder: Path, toy: Any, path: str, message: str) -> None:
+def test_a_path_that_is_not_a_file_is_refused_with_the_nearest(folder: Path, toy: Any, path: str, message: str) -> None:
     with pytest.raises(Refused) as caught:
         load(Path(path), [], toy)
     assert str(caught.value) == message

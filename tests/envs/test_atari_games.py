@@ -62,7 +62,7 @@ PECULIAR = ("qbert", "tic_tac_toe_3d", "lost_luggage", "skiing", "pong")  # each
         ),
     ],
 )
-def test_every_game_plays_and_goes_on_from_a_snapshot(roms):
+def test_every_game_plays_and_continues_from_a_snapshot(roms):
     """With sticky actions and all that the game allows; the copy has just lived through another episode."""
     for rom in roms:
         config = EnvConfig(id=f"ALE/{game_name(rom)}-v5", atari=AtariConfig(noop_max=5, sticky=0.25, full_actions=True))

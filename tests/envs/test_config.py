@@ -1,4 +1,4 @@
-"""Section `env`: defaults by kind of environment, and no key that nobody reads."""
+"""Section `env`: defaults by kind of environment, and no key that is not read."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rollmill.envs.config import AtariConfig, EnvConfig
     ("env_id", "given", "expected"),
     [("CartPole-v1", None, 1), ("CartPole-v1", 3, 3), ("ALE/Pong-v5", None, 4), ("Pong", None, 4), ("Pong", 1, 1)],
 )
-def test_frames_are_stacked_by_four_in_atari_unless_told_otherwise(env_id, given, expected):
+def test_frames_are_stacked_by_four_in_atari_by_default(env_id, given, expected):
     assert EnvConfig(id=env_id, frame_stack=given).stacked_frames == expected
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Blackjack-v1", "probe/tracer", "pong.py:Pong", "games.pong:Pong"])
-def test_an_atari_section_is_refused_where_nobody_reads_it(env_id):
+def test_an_atari_section_is_refused_where_it_is_not_read(env_id):
     with pytest.raises(ValidationError) as refusal:
         EnvConfig.model_validate({"id": env_id, "atari": {"frame_skip": 2}})
-    assert f"env.atari is not read: env.id={env_id} is no Atari game; remove it" in str(refusal.value)
+    assert f"env.atari is not read: env.id={env_id} is not an Atari game; remove it" in str(refusal.value)
 
 
 def test_constructor_arguments_are_refused_for_atari():

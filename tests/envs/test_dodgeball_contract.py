@@ -35,7 +35,7 @@ def config(request):
 
 
 @pytest.mark.parametrize("by_snapshot", [True, False])
-def test_an_episode_goes_on_identically_in_a_fresh_group(config, by_snapshot):
+def test_an_episode_continues_identically_in_a_fresh_group(config, by_snapshot):
     # limits of 30, 20 + 60 steps of three rows: each ends twice or more
     assert assert_equal_futures(config, 3, 20, 60, by_snapshot) >= 6
 
@@ -52,7 +52,7 @@ def test_an_ended_episode_is_restored_as_ended(config):
         other.group.step(action, np.arange(3) == 0)
 
 
-def test_what_is_no_snapshot_is_a_value_error_and_changes_nothing():
+def test_what_is_not_a_snapshot_is_a_value_error_and_changes_nothing():
     play = Play(CONFIGS["box"])
     good = play.group.snapshot(0)
     flipped = bytearray(good)

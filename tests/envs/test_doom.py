@@ -157,7 +157,7 @@ def test_rewards_of_the_engine_can_be_set_by_name(group_of):
     assert step(group, IDLE)[0] == -2.0
 
 
-def test_variables_are_observed_beside_the_image(group_of):
+def test_variables_are_observed_with_the_image(group_of):
     group = group_of("basic", variables=("AMMO2", "HEALTH"))
     begin(group)
     assert group.obs["image"].shape == (1, 72, 128, 3)
@@ -213,7 +213,7 @@ def test_flat_actions_press_one_button_and_combinations_several():
     assert [combined.presses(np.int64(i)) for i in range(2)] == [[1, 0], [1, 1]]
 
 
-def test_an_engine_that_dies_is_replaced_and_its_episode_goes_on_as_if_nothing_had_happened(group_of):
+def test_an_engine_that_dies_is_replaced_and_its_episode_continues_unchanged(group_of):
     group, twin = group_of("basic", **SMALL), group_of("basic", **SMALL)
     for each in (group, twin):
         begin(each)

@@ -71,7 +71,7 @@ def test_cartpole_is_native_unless_arguments_change_it():
     assert isinstance(make_group(EnvConfig(id="CartPole-v1", args={"sutton_barto_reward": True}), 1), GymGroup)
 
 
-def test_the_group_size_is_the_configs_unless_told():
+def test_the_group_size_is_the_configs_by_default():
     assert make_group(EnvConfig(id="CartPole-v1", group_size=5)).size == 5
     assert make_group(EnvConfig(id="CartPole-v1", group_size=5), 2).size == 2
 
@@ -198,7 +198,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed():
 @pytest.mark.parametrize(
     ("env_id", "key"), [("doom/doom2", "game"), ("oscillator/bvp", "frozen"), ("unity/build", "build")]
 )
-def test_files_of_an_environment_are_found_beside_the_config_from_anywhere(tmp_path, monkeypatch, env_id, key):
+def test_files_of_an_environment_are_found_next_to_the_config_from_anywhere(tmp_path, monkeypatch, env_id, key):
     folder = tmp_path / "configs"
     folder.mkdir()
     (folder / "thing").touch()

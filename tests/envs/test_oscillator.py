@@ -127,7 +127,7 @@ def test_actions_are_clipped_to_the_limits_and_cost_what_was_applied():
     assert group.info(0)["action"] == 1.0
 
 
-def test_what_is_said_beside_the_observation():
+def test_the_info_of_a_step():
     group = started()
     act(group, 0.1)
     said = group.info(0)
@@ -139,8 +139,8 @@ def test_what_is_said_beside_the_observation():
 # The seed's defects
 
 
-def test_the_observation_stored_beside_an_action_is_the_one_that_led_to_it():
-    """The seed stored the new observation beside the action that produced it: a step must show what follows."""
+def test_the_observation_stored_with_an_action_is_the_one_that_led_to_it():
+    """The seed stored the new observation with the action that produced it: a step must show what follows."""
     group = started()
     before = group.obs.copy()
     act(group, 0.5)
@@ -155,7 +155,7 @@ def test_the_time_limit_truncates_and_never_terminates():
     assert started().time_limit == 10_000
 
 
-def test_after_the_time_limit_an_episode_must_be_reset_and_begins_anew():
+def test_after_the_time_limit_an_episode_must_be_reset_and_begins_again():
     group = started(seed=5, time_limit=2)
     first = group.obs.copy()
     act(group, 1.0)

@@ -45,7 +45,7 @@ def test_the_groups_contract_holds(claim, name):
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("by_snapshot", [True, False], ids=["snapshot", "replay"])
-def test_an_episode_goes_on_elsewhere_bit_for_bit(name, by_snapshot):
+def test_an_episode_continues_elsewhere_bit_for_bit(name, by_snapshot):
     assert restoring.assert_equal_futures(CONFIGS[name], 7, past=17, future=40, by_snapshot=by_snapshot) > 0
 
 

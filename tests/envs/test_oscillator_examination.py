@@ -59,7 +59,7 @@ def test_mean_field_feedback_reaches_the_published_suppression(tmp_path):
     assert found["S beside"].startswith(f"mean-field {found['S']:.1f} (|a| 0.000")
 
 
-def test_nobody_acts_in_the_free_and_the_released_phase(tmp_path, monkeypatch):
+def test_no_action_is_taken_in_the_free_and_the_released_phase(tmp_path, monkeypatch):
     monkeypatch.setitem(FORMS, "short", (300, 300, 300))
     calls = []
 

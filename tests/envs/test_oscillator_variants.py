@@ -174,7 +174,7 @@ def test_a_muted_group_ignores_every_action():
     np.testing.assert_array_equal(group.state, plain.state)
 
 
-def test_neurons_that_leave_all_bounds_are_told_with_a_remedy():
+def test_neurons_that_diverge_are_reported_with_a_remedy():
     from rollmill.envs.group import EnvironmentFailed
 
     group = started()

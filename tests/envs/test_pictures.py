@@ -1,4 +1,4 @@
-"""Pictures, info and single environments: what groups offer beside playing."""
+"""Pictures, info and single environments: what groups offer besides playing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE = np.ones(1, bool)
 
 
 class Drawn(gym.Env):
-    """Draws its step count, in a picture of odd sides, if it is told to draw."""
+    """Draws its step count, in a picture of odd sides, if its render mode says so."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012
 
@@ -53,7 +53,7 @@ def drawn(monkeypatch):
         (EnvConfig(id="CartPole-v1", frame_stack=2, previous=True), (400, 600, 3), 50),
     ],
 )
-def test_a_picture_changes_as_the_game_goes_on(config, shape, rate):
+def test_a_picture_changes_during_the_game(config, shape, rate):
     group = make_group(config, 1, pictures=True)
     group.reset(ONE, np.array([3]))
     before = group.render(0).copy()
@@ -76,7 +76,7 @@ def test_the_episodes_of_a_group_with_pictures_are_those_without():
     np.testing.assert_array_equal(plain.obs, pictured.obs)
 
 
-def test_your_own_environment_is_told_to_draw_and_its_sides_become_even(drawn):
+def test_your_own_environment_gets_a_render_mode_and_its_sides_become_even(drawn):
     group = make_group(drawn, pictures=True)
     group.reset(ONE, np.array([0]))
     group.step(np.zeros(1, np.int64), ONE)
@@ -86,7 +86,7 @@ def test_your_own_environment_is_told_to_draw_and_its_sides_become_even(drawn):
     assert group.info(0) == {"steps": 1}
 
 
-def test_without_being_told_it_has_no_picture(drawn):
+def test_without_a_render_mode_it_has_no_picture(drawn):
     group = make_group(drawn)
     group.reset(ONE, np.array([0]))
     with pytest.raises(NoPicture, match="render\\(\\) gives nothing"):

@@ -1,4 +1,4 @@
-"""The last action and reward stand beside the observation that followed them, and nothing stands beside the first."""
+"""The last action and reward are shown with the observation that followed them, and zeros with the first."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def step(group, actions, *active):
     return group.step(np.array(actions), np.array(active, bool))
 
 
-def test_what_was_done_stands_beside_what_followed_until_the_reset():
+def test_the_last_action_is_part_of_what_followed_until_the_reset():
     group = counting(gym.spaces.Discrete(3))
     assert shown(group, 0) == ([10], [0, 0, 0], [0])
     step(group, [2, 1], 1, 1)
@@ -158,14 +158,14 @@ def test_a_masked_reset_touches_only_the_masked_rows():
 @pytest.mark.parametrize("name", WITH_SNAPSHOTS)
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), past=st.integers(0, 40))
-def test_a_snapshot_goes_on_identically_in_a_fresh_group(name, seed, past):
+def test_a_snapshot_continues_identically_in_a_fresh_group(name, seed, past):
     restoring.assert_equal_futures(CONFIGS[name], seed, past, 15, by_snapshot=True)
 
 
 @pytest.mark.parametrize("name", sorted(set(CONFIGS) - {"stacked tracer"}))  # it counts its instance's episodes
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**31), past=st.integers(0, 40))
-def test_seed_and_actions_go_on_identically_in_a_fresh_group(name, seed, past):
+def test_seed_and_actions_continue_identically_in_a_fresh_group(name, seed, past):
     restoring.assert_equal_futures(CONFIGS[name], seed, past, 10, by_snapshot=False)
 
 
@@ -199,7 +199,7 @@ def test_observations_lie_in_the_space():
         group.close()
 
 
-def test_it_stands_outside_the_frame_stack():
+def test_it_is_outside_the_frame_stack():
     group = make_group(CONFIGS["stacked tracer"], 2)
     assert isinstance(group.inner, StackedGroup)
     assert {path: leaf.shape for path, leaf in nested.leaves(group.obs)}["previous_reward"] == (2, 1)

@@ -1,4 +1,4 @@
-"""An environment that fails is made again in the middle of its episode; one that goes on failing breaks its row."""
+"""An environment that fails is rebuilt in the middle of its episode; one that keeps failing breaks its row."""
 
 from __future__ import annotations
 
@@ -148,14 +148,14 @@ NONSENSE = {
     ),
     "no reward": (
         "({'place': np.ones(2), 'step': 4}, None, False, False, {})",
-        "env.id=fragile: environment 1, step 5: reward or flags are no numbers: "
+        "env.id=fragile: environment 1, step 5: reward or flags aren't numbers: "
         "float() argument must be a string or a real number, not 'NoneType'",
     ),
 }
 
 
 @pytest.mark.parametrize("name", NONSENSE)
-def test_after_a_passing_failure_the_episode_goes_on_as_if_nothing_had_been(fragile, sound, name):
+def test_after_a_passing_failure_the_episode_continues_unchanged(fragile, sound, name):
     what, message = NONSENSE[name]
     assert fragile.reset() == sound.reset()
     fragile.plan("step", 5, f"once {what}")
@@ -223,7 +223,7 @@ def test_a_reset_that_fails_once_is_rebuilt(fragile, sound):
     assert trouble.message == "env.id=fragile: environment 1 raised in reset(): KeyError: 'lost'"
 
 
-def test_a_reset_that_goes_on_failing_breaks_the_row_until_one_succeeds(fragile, sound):
+def test_a_reset_that_keeps_failing_breaks_the_row_until_one_succeeds(fragile, sound):
     fragile.plan("reset", 20, f"always {BOOM}")
     before = fragile.shown()[1]
     shown, healthy = fragile.reset(), sound.reset()
@@ -295,7 +295,7 @@ def test_an_episode_too_long_to_be_played_again_breaks_the_row(fragile, monkeypa
 
 
 @pytest.mark.parametrize("error", ["KeyboardInterrupt()", "SignalExit(3)"])
-def test_what_ends_the_process_is_no_failure(fragile, error):
+def test_what_ends_the_process_is_not_a_failure(fragile, error):
     fragile.reset()
     fragile.plan("step", 1, f"once boom({error})")
     with pytest.raises((KeyboardInterrupt, SystemExit)):
@@ -304,7 +304,7 @@ def test_what_ends_the_process_is_no_failure(fragile, error):
 
 
 @pytest.mark.parametrize("call", ["step-1", "reset-20"])
-def test_lack_of_memory_is_not_mended_here(fragile, call):
+def test_lack_of_memory_is_not_fixed_by_a_rebuild(fragile, call):
     fragile.plan(*call.split("-"), "once boom(MemoryError('no more'))")
     with pytest.raises(EnvironmentFailed, match=r"environment 1 raised in \w+\(\): MemoryError: no more"):
         [play() for play in (fragile.reset, fragile.step)]

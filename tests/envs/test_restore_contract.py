@@ -1,4 +1,4 @@
-"""An episode goes on elsewhere, bit for bit: from a snapshot, or by its seed and actions; one body for every group."""
+"""An episode continues elsewhere bit for bit, from a snapshot or by its seed and actions; one body for every group."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Play:
 
 
 def restored(play, config, by_snapshot):
-    """A fresh group where the other stands: as whoever resumes would do it."""
+    """A fresh group in the state of the other, restored as a resumed run does it."""
     other = Play(config)
     other.seeds = play.seeds.copy()
     other.group.reset(np.ones(SIZE, bool), other.seeds)
@@ -124,14 +124,14 @@ def test_only_these_groups_have_snapshots(name):
 @pytest.mark.parametrize("name", sorted(WITH_SNAPSHOTS))
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**31), past=st.integers(0, 40))
-def test_a_snapshot_goes_on_identically_in_a_fresh_group(name, seed, past):
+def test_a_snapshot_continues_identically_in_a_fresh_group(name, seed, past):
     assert_equal_futures(FAST[name], seed, past, 25, by_snapshot=True)
 
 
 @pytest.mark.parametrize("name", sorted(FAST.keys() - TRACERS))  # a tracer counts its own resets
 @settings(max_examples=10)
 @given(seed=st.integers(0, 2**31), past=st.integers(0, 40))
-def test_seed_and_actions_go_on_identically_in_a_fresh_group(name, seed, past):
+def test_seed_and_actions_continue_identically_in_a_fresh_group(name, seed, past):
     assert_equal_futures(FAST[name], seed, past, 15, by_snapshot=False)
 
 
@@ -143,12 +143,12 @@ def test_a_restored_episode_ends_when_the_original_would_have(name):
 
 @pytest.mark.parametrize("by_snapshot", [True, False])
 @pytest.mark.parametrize("name", GAMES)
-def test_games_go_on_identically_in_a_fresh_group(name, by_snapshot):
+def test_games_continue_identically_in_a_fresh_group(name, by_snapshot):
     # limits of 60 decisions and 120 frames, and a served ball that a random player misses, are all crossed
     assert assert_equal_futures(GAMES[name], 5, 23, 60, by_snapshot) >= 1
 
 
-def test_a_game_goes_on_identically_in_another_process(tmp_path):
+def test_a_game_continues_identically_in_another_process(tmp_path):
     config = GAMES["Pong, sticky"]
     group = make_group(config, 1)
     on = np.ones(1, bool)
@@ -199,7 +199,7 @@ def test_a_snapshot_may_go_into_another_row_and_leaves_the_others_alone(name):
 
 
 @pytest.mark.parametrize("name", ["native CartPole", "stacked CartPole", "tracer", "Pong, sticky"])
-def test_what_is_no_snapshot_is_a_value_error(name):
+def test_what_is_not_a_snapshot_is_a_value_error(name):
     play = Play((FAST | GAMES)[name])
     good = play.group.snapshot(0)
     draw = np.random.default_rng(0)

@@ -82,7 +82,7 @@ def source(tmp_path):
         ("Env", "unseeded", "approximate: env.id={id} gives another first observation for the same seed"),
         ("Env", "counts resets", "approximate: env.id={id} gives another first observation for the same seed"),
         ("Env", "shows that it is new", "approximate: env.id={id} gives another first observation for the same seed"),
-        ("Env", "noisy", "approximate: env.id={id} goes on differently for the same seed and actions"),
+        ("Env", "noisy", "approximate: env.id={id} continues differently for the same seed and actions"),
         ("Env", "tires", "exact from the next episode"),  # the first 9 steps are the same in all instances
         ("Env", "hides", "exact from the next episode"),
         ("Env", "raises", "approximate: env.id={id}: environment 0 raised in step(): KeyError: 'lost'; after "),

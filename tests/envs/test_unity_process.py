@@ -13,10 +13,10 @@ from contextlib import suppress
 import numpy as np
 import psutil
 import pytest
-import yaml
 from unity_server import write_build
 
 import rollmill
+from rollmill.config.yaml_text import written
 from rollmill.doctor.restore_trial import EXACT, resume_grade
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
@@ -178,7 +178,7 @@ def test_a_policy_is_trained_on_builds_in_worker_processes(tmp_path):
         "train": {"steps": 128},
         "runtime": {"kind": "processes", "workers": 2},
     }
-    (tmp_path / "unity.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "unity.yaml").write_text(written(settings))
     run = rollmill.train(tmp_path / "unity.yaml", run=tmp_path / "run")
     assert run.status == "done"
     assert len((run.path / "episodes.csv").read_text().splitlines()) > 10  # 128 steps in episodes of 5

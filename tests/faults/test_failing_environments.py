@@ -108,7 +108,7 @@ def test_an_environment_that_goes_on_failing_is_quarantined_and_the_others_go_on
     assert summary["failures"]["quarantined"] == 1
     assert summary["failures"]["environments"] >= 3
     assert [event.text for event in said if "quarantined" in event.text] == [
-        "environment 2 is quarantined: it spoilt 3 unrolls in a row"
+        "environment 2 is quarantined: it failed in 3 unrolls in a row"
     ]
 
 

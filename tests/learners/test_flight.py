@@ -138,7 +138,7 @@ def test_every_field_has_a_checksum_of_its_own(field):
     assert [name for name, a, b in zip(CHECKSUMS, before, after, strict=True) if a != b] == [field]
 
 
-def test_what_stands_behind_the_end_of_an_unroll_does_not_count():
+def test_rows_after_the_end_of_an_unroll_do_not_count():
     before, changed = unroll(), unroll()
     before["length"], changed["length"] = np.array(3), np.array(3)
     changed["reward"][3] += 1
@@ -146,7 +146,7 @@ def test_what_stands_behind_the_end_of_an_unroll_does_not_count():
     assert checksums(before, FIELDS) == checksums(changed, FIELDS)
 
 
-def test_a_log_cut_at_any_byte_reads_up_to_the_record_before_and_goes_on_from_there(tmp_path):
+def test_a_log_cut_at_any_byte_reads_up_to_the_record_before_and_continues_from_there(tmp_path):
     path = tmp_path / "log"
     write(path).close()
     whole, entries = path.read_bytes(), read_flight(path).entries
@@ -191,7 +191,7 @@ def test_a_record_left_out_or_moved_is_found(tmp_path):
     assert "after update 0 " in read_flight(path).damage
 
 
-def test_a_damaged_log_is_kept_aside_when_the_run_goes_on(tmp_path):
+def test_a_damaged_log_is_kept_aside_when_the_run_continues(tmp_path):
     path = tmp_path / "flight.log"
     write(path).close()
     data = bytearray(path.read_bytes())
@@ -266,7 +266,7 @@ def test_a_log_of_another_version_is_refused_and_left_alone(tmp_path, version):
     assert path.read_bytes() == other
 
 
-def test_a_log_whose_first_line_was_cut_begins_anew(tmp_path):
+def test_a_log_whose_first_line_was_cut_begins_again(tmp_path):
     path = tmp_path / "log"
     for cut in range(len(MAGIC)):
         path.write_bytes(MAGIC[:cut])
@@ -290,7 +290,7 @@ def test_a_full_disk_ends_the_log_at_a_whole_record_and_nothing_else(tmp_path):
         assert updates_of(read.entries) == [1, 2]
 
 
-def test_a_place_that_can_not_be_written_is_told(tmp_path):
+def test_a_place_that_can_not_be_written_is_reported(tmp_path):
     writer = write(tmp_path / "nowhere" / "log")
     assert "No such file or directory" in writer.complaint
     writer.close()

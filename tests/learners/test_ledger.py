@@ -65,7 +65,7 @@ def test_synchronous_training_is_one_ticket_per_actor_and_update():
         table.ledger.consumed(played)
 
 
-def test_nobody_has_more_in_flight_than_allowed_and_nobody_is_forgotten():
+def test_no_actor_has_more_in_flight_than_allowed_and_none_is_forgotten():
     rng = np.random.default_rng(0)
     table, store, consumed = Table(4, Flow(unrolls=3, in_flight=2), versions=12), [], Counter()
     table.publish()
@@ -287,7 +287,7 @@ def test_the_controller_comes_back_as_it_was():
 
 
 def test_settings_under_which_every_unroll_would_be_too_old_are_refused():
-    """Otherwise such a run goes on to its end without having learned anything."""
+    """Otherwise such a run continues to its end without having learned anything."""
     config = APPOConfig(unrolls=1, in_flight=2, max_lag=20)
     assert config.flow(10).in_flight == 2
     with pytest.raises(Refused, match=r"max_lag=20 would leave out every unroll.*lag by 31 updates"):

@@ -1,4 +1,4 @@
-"""The compiled exponential linear unit against torch's, and the same bits wherever a number stands."""
+"""The compiled exponential linear unit against torch's, and the same bits at every place."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def test_it_is_as_exact_as_single_precision_allows():
     assert (error / exact.abs().clamp_min(1e-30)).max() < 1.2e-7, "also near zero"
 
 
-def test_what_is_no_number_stays_none():
+def test_nan_stays_nan_and_infinite_values_have_their_limits():
     odd = torch.tensor([float("nan"), float("-inf"), float("inf"), 0.0] + [1.0] * 20)
     assert elu_(odd)[1:4].tolist() == [-1.0, float("inf"), 0.0]
     assert odd[0].isnan()
 
 
-def test_a_number_has_the_same_result_wherever_it_stands():
+def test_a_number_has_the_same_result_at_every_place():
     x = torch.randn(4000) * 3
     whole = elu_(x.clone())
     for begin in range(1, 20):

@@ -145,7 +145,7 @@ def test_conv_chooses_the_torso_of_images_and_the_reader_of_those_in_a_dict():
             build_torso(space, ModelConfig(torso="cnn", conv=CONV))
 
 
-def test_the_parts_that_are_no_images_go_through_their_own_mlp():
+def test_the_parts_that_are_not_images_go_through_their_own_mlp():
     torso = build_torso(REMEMBERED, MODELS["conv_lstm"][1])
     # 10 of the vector, 12 of the action, 1 of the reward
     assert [tuple(layer.weight.shape) for layer in torso.vector.layers] == [(32, 10 + 12 + 1), (32, 32)]
@@ -250,12 +250,20 @@ def test_the_names_of_what_was_there_before_are_the_same():
 @pytest.mark.parametrize(
     ("space", "model", "message"),
     [
-        (VECTOR, {"conv": CONV}, r"model.conv=.* is not read: the observation is no image; set model.hidden instead"),
-        (gym.spaces.Dict({"v": VECTOR}), {"conv": CONV}, "model.conv=.* is not read: the observation is no image"),
-        (gym.spaces.Dict({"v": VECTOR}), {"features": 8}, "model.features=8 is not read: the observation is no image"),
+        (
+            VECTOR,
+            {"conv": CONV},
+            r"model.conv=.* is not read: the observation is not an image; set model.hidden instead",
+        ),
+        (gym.spaces.Dict({"v": VECTOR}), {"conv": CONV}, "model.conv=.* is not read: the observation is not an image"),
+        (
+            gym.spaces.Dict({"v": VECTOR}),
+            {"features": 8},
+            "model.features=8 is not read: the observation is not an image",
+        ),
         (RAYS, {"conv": CONV, "padding": "same", "hidden": (8,)}, r"model.hidden=\[8\] is not read: .* is an image"),
-        (RAYS, {"vector_hidden": (8,)}, r"model.vector_hidden=\[8\] is not read: the observation is no dict"),
-        (RAYS, {"activation": "relu"}, "model.activation='relu' is not read: .* has rectifiers"),
+        (RAYS, {"vector_hidden": (8,)}, r"model.vector_hidden=\[8\] is not read: the observation is not a dict"),
+        (RAYS, {"activation": "relu"}, "model.activation='relu' is not read: .* has ReLUs"),
     ],
 )
 def test_a_key_that_nothing_reads_with_this_space_is_refused(space, model, message):

@@ -129,5 +129,5 @@ def test_of_many_images_some_are_observed():
 def test_without_an_image_it_is_refused():
     model = ModelConfig(normalise_images=True)
     network = build_network(VECTOR, gym.spaces.Discrete(2), model, seed=1)
-    with pytest.raises(Refused, match=r"model.normalise_images=true is not read: there is no image of bytes"):
+    with pytest.raises(Refused, match=r"model.normalise_images=true is not read: there is no uint8 image"):
         refuse_unread(model, network, VECTOR, gym.spaces.Discrete(2))

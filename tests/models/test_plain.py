@@ -1,4 +1,4 @@
-"""The way of acting without torch agrees with the network it stands for."""
+"""Acting without torch agrees with the network."""
 
 from __future__ import annotations
 

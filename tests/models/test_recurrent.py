@@ -76,7 +76,7 @@ def test_an_unroll_in_two_pieces_equals_the_whole(kind):
     torch.testing.assert_close(end, last)
 
 
-def test_an_lstm_has_a_cell_beside_its_hidden_state():
+def test_an_lstm_has_a_cell_and_a_hidden_state():
     state = memory_of("lstm").initial_state(7)
     assert {name: tuple(part.shape) for name, part in state.items()} == {"hidden": (7, 5), "cell": (7, 5)}
     assert list(memory_of("gru").state_spec) == ["hidden"]

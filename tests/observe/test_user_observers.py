@@ -16,6 +16,7 @@ import pytest
 
 import rollmill
 from rollmill.cli import main
+from rollmill.config.yaml_text import written
 from rollmill.errors import Refused
 from rollmill.events import Progress, Updated, WorkerReplaced
 from rollmill.experiment import Experiment, load_config
@@ -271,10 +272,8 @@ def test_an_observer_whose_process_is_killed_is_counted_and_the_run_goes_on(tmp_
 
 @pytest.mark.slow
 def test_a_process_does_not_outlive_a_run_that_is_killed(tmp_path):
-    import yaml
-
     config = {**observed(entry("Diary", where="process")), "train": {"steps": 10_000_000}}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "config.yaml").write_text(written(config))
     command = [sys.executable, "-m", "rollmill", "train", str(tmp_path / "config.yaml"), "--run", str(tmp_path / "run")]
     training = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -319,10 +318,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_can_not_observe_is_refused_in_one_line_before_training(tmp_path, case, capsys):
-    import yaml
-
     wrong, said = REFUSED[case]
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(observed(entry("Diary"), wrong)))
+    (tmp_path / "config.yaml").write_text(written(observed(entry("Diary"), wrong)))
     assert main(["check", str(tmp_path / "config.yaml")]) == 2
     checked = capsys.readouterr().out
     assert said in checked

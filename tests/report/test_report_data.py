@@ -32,7 +32,7 @@ def test_a_group_is_named_after_what_its_folders_have_in_common(tmp_path):
     assert labels == ["ppo", "ppo-cartpole", "ppo (2)", "ppo (3)"]
 
 
-def test_a_folder_of_seeds_stands_for_its_runs_once(tmp_path):
+def test_a_folder_of_seeds_counts_as_its_runs_once(tmp_path):
     folder = tmp_path / "many"
     for seed in (1, 2):
         write_run(folder / f"seed-{seed}", seed)

@@ -1,4 +1,4 @@
-"""Numbers that nobody can draw, and runs that only look like more of them."""
+"""Numbers that can't be drawn, and runs that only look like more of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_summary_with_numbers_beyond_all_bounds_is_shown_without_them(tmp_path
     assert read_record(run).number(*(("throughput", "seconds") if "throughput" in changes else ("nothing",))) is None
 
 
-def test_an_evaluation_of_somebody_else_does_not_hide_that_of_the_policy(tmp_path):
+def test_an_evaluation_of_another_player_does_not_hide_that_of_the_policy(tmp_path):
     run = write_run(tmp_path / "run")
     write_evaluation(run, "1", mean=7.0)
     write_evaluation(run, "2", mean=99.0, player="constant:1")

@@ -126,7 +126,7 @@ def test_the_verb_writes_the_page_and_replaces_its_own_only(tmp_path, monkeypatc
     (tmp_path / "folder").mkdir()
     capsys.readouterr()
     for words, line in {
-        ("run", "--out", "mine.html"): "--out mine.html exists and is no report: choose another file, or remove it",
+        ("run", "--out", "mine.html"): "--out mine.html exists and is not a report: choose another file, or remove it",
         ("run", "--out", "folder"): "--out folder is a folder: name a file in it, such as folder/report.html",
         ("rum",): "rum: no such config or run: did you mean 'run'?",
         ("folder",): "folder: not a run (no run.json in it): give a YAML file or a folder that `rollmill train` made",

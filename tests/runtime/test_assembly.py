@@ -18,7 +18,7 @@ BASE = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model.features": 64}, "model.features=64 is not read: the observation is no image"),
+        ({"model.features": 64}, "model.features=64 is not read: the observation is not an image"),
         ({"model.initial_log_std": 1.0}, "model.initial_log_std=1.0 is not read: the actions are discrete"),
         (
             {"env.id": "ALE/Pong-v5", "model.hidden": [8]},
@@ -27,7 +27,7 @@ BASE = {
         ({"env.id": "ALE/Pong-v5", "model.activation": "relu"}, "model.activation='relu' is not read"),
         ({"algorithm": {"name": "vpg"}, "model.shared": True}, "model.shared=true is not read: this algorithm has no"),
         ({"algorithm.anneal_clip": True, "algorithm.clip": None}, "algorithm.anneal_clip=true is not read while"),
-        ({"algorithm.minibatch": 1}, "algorithm.minibatch=1 has no deviation to normalise"),
+        ({"algorithm.minibatch": 1}, "algorithm.minibatch=1 has no standard deviation to normalise"),
     ],
 )
 def test_a_key_that_nothing_would_read_is_refused(changes, message):

@@ -74,7 +74,7 @@ RUNTIMES = [
 
 
 @pytest.mark.parametrize("config", RUNTIMES)
-def test_every_number_of_every_consumed_unroll_stands_in_its_place(config):
+def test_every_number_of_every_consumed_unroll_is_in_its_place(config):
     """Unrolls are told apart by the seeds that they show; their version is the update's less the lag."""
     unrolls, updates = 3, 24
     algorithm = APPOConfig(unroll=STEPS, unrolls=unrolls, in_flight=2, minibatch=STEPS * SIZE * unrolls)
@@ -175,7 +175,7 @@ def test_learner_threads_in_the_way_of_workers_are_warned_of(algorithm, runtime,
     oversubscribed = {"kind": "processes", "workers": 2, "threads": {"learner": threads}}
     config = {**CONFIG, "algorithm": algorithm, "runtime": oversubscribed | runtime}
     warning = oversubscribed_threads(draw_blueprint(load_config(config).config), variables)
-    expected = f"runtime.threads.learner={threads} beside 2 workers on {cores} cores: "
+    expected = f"runtime.threads.learner={threads} with 2 workers on {cores} cores: "
     assert (warning or "").startswith(expected) == is_warned
     assert (warning is not None) == is_warned
 
@@ -215,7 +215,7 @@ class Slow(gym.Env):
 
 
 @pytest.mark.slow
-def test_an_actor_whose_weights_are_gone_goes_on_with_newer_ones_and_misses_no_unroll(tmp_path):
+def test_an_actor_whose_weights_are_gone_continues_with_newer_ones_and_misses_no_unroll(tmp_path):
     """Group 0 is slow: while it makes one unroll, the others bring more updates than versions are kept."""
     (tmp_path / "slow.py").write_text(SLOW)
     changes = {

@@ -1,4 +1,4 @@
-"""A run that is captured between two updates and set up again goes on to the same parameters."""
+"""A run that is captured between two updates and rebuilt continues to the same parameters."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_going_on_from_a_capture_gives_the_same_parameters(case, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("roles", ["fused", "central", "split"])
 @pytest.mark.parametrize("case", ["cartpole", "gym-replayed", "memory", "vpg"])
-def test_a_capture_of_one_runtime_goes_on_in_another(case, roles, tmp_path):
+def test_a_capture_of_one_runtime_continues_in_another(case, roles, tmp_path):
     whole, _, _ = play(case, 6)
     _, content, _ = play(case, 3, tmp_path, kind="processes", workers=2, roles=roles)
     assert play(case, 6, content=content)[0] == whole

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 import rollmill
 from rollmill import numerics
 from rollmill.cli import main
+from rollmill.config.yaml_text import written
 from rollmill.events import RunStarted, Said, Updated
 from rollmill.experiment import Experiment
 from rollmill.flight.records import Note, read_flight
@@ -55,7 +55,7 @@ def native(monkeypatch):
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    (tmp_path / "tiny.yaml").write_text(written(TINY))
     return tmp_path
 
 
@@ -274,7 +274,7 @@ print(run.summary["numerics"]["mode"], run.summary["parameters_sha256"])
 def test_a_program_that_asks_too_late_is_refused_in_a_line(library):
     outcome = run_python(f"import {library}, rollmill; rollmill.portable()")
     said = outcome.stderr.strip().splitlines()[-1]
-    assert re.search(r"TooLate: rollmill\.portable\(\) comes too late, \w+ is imported; call it before every", said)
+    assert re.search(r"TooLate: rollmill\.portable\(\) is called too late: \w+ is imported; call it before every", said)
 
 
 def test_importing_the_switches_imports_nothing_numeric():

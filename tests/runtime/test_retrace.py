@@ -65,7 +65,7 @@ def train(case, steps, folder, runtime=WORKERS, **changes):
 
 @pytest.fixture
 def retrace(capsys):
-    """`rollmill retrace … --json`: the exit code, the record and what stands on stderr."""
+    """`rollmill retrace … --json`: the exit code, the record and what is on stderr."""
 
     def run(path, *words):
         capsys.readouterr()
@@ -94,7 +94,7 @@ def copy(asynchronous, tmp_path):
 
 
 def tamper(run, change):
-    """Change the entries of a log, as somebody does who knows how to compute the checksums of its records."""
+    """Change the entries of a log, as an attacker does who computes valid checksums."""
     entries = list(read_flight(run / "flight.log").entries)
     change(entries)
     (run / "flight.log").write_bytes(MAGIC + chained([entry.pack() for entry in entries], 0)[0])
@@ -211,7 +211,7 @@ def test_a_run_that_began_with_weights_of_another_is_retraced(asynchronous, tmp_
 
 
 @pytest.mark.slow
-def test_a_run_that_was_done_and_went_on_with_other_settings_is_retraced(tmp_path, retrace):
+def test_a_run_that_was_done_and_continued_with_other_settings_is_retraced(tmp_path, retrace):
     # pictures, because only the gradients of convolutions depend on the number of threads
     env = {"id": "ALE/Pong-v5", "groups": 2, "group_size": 8}
     algorithm = {"name": "ppo", "unroll": 8, "epochs": 1, "minibatch": 64, "anneal_learning_rate": True}
@@ -232,8 +232,10 @@ def test_a_run_that_was_done_and_went_on_with_other_settings_is_retraced(tmp_pat
 
 
 @pytest.mark.parametrize("is_wanted", [False, True], ids=["not wanted", "not writable"])
-def test_a_run_that_went_on_without_its_log_is_retraced_to_where_it_left_it(is_wanted, tmp_path, monkeypatch, retrace):
-    """The log goes on to update 20, the run was resumed behind 12 and took another way from there."""
+def test_a_run_that_continued_without_its_log_is_retraced_as_far_as_the_log_goes(
+    is_wanted, tmp_path, monkeypatch, retrace
+):
+    """The log continues to update 20, the run was resumed after 12 and diverged from there."""
     path = train("cartpole", 20 * 64, tmp_path, {"kind": "serial"})
     for name in ("000000016", "000000020"):
         shutil.rmtree(path / "checkpoints" / name)
@@ -338,7 +340,7 @@ def test_running_episodes_that_a_resumed_run_lost_are_given_up_in_the_same_place
     assert (code, record["divergence"]["actor"]) == (1, lost[0].facts["actor"])
 
 
-def test_a_run_that_still_goes_on_is_retraced_as_far_as_its_log_goes(tmp_path, retrace):
+def test_a_run_that_is_still_training_is_retraced_as_far_as_its_log_goes(tmp_path, retrace):
     experiment = Experiment(
         load_config(config_of("cartpole", 10**9, {"kind": "serial"})), tmp_path / "run", observers=[]
     )
@@ -362,7 +364,7 @@ def test_until(asynchronous, retrace, words):
     assert record["is_in_summary"] == (words[1] == 40)
 
 
-# Lies with valid checksums: each is told at the update, actor and unroll where it stands.
+# Forged records with valid checksums: each is reported at its update, actor and unroll.
 
 
 def lie_about(update, unroll=0, **changes):
@@ -438,7 +440,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_lie_is_reported_where_it_stands(name, copy, retrace):
+def test_a_forged_record_is_reported_where_it_is(name, copy, retrace):
     lie, update, fields = LIES[name]
     truth = {e.update: e for e in read_flight(copy / "flight.log").entries if isinstance(e, UpdateEntry)}
     tamper(copy, lie)
@@ -464,7 +466,7 @@ def test_entries_that_are_packed_again_make_the_same_log(copy):
     assert (copy / "flight.log").read_bytes() == before
 
 
-def test_a_lie_behind_the_end_of_interest_is_not_looked_at(copy, retrace):
+def test_a_forged_record_after_until_is_not_read(copy, retrace):
     tamper(copy, lie_about(21, unroll=1, sequence=1))
     assert retrace(copy, "--until", 20)[0] == 0
 
@@ -549,7 +551,7 @@ def test_bad_input_is_refused_in_one_line(copy, tmp_path, retrace):
     (copy / "flight.log").write_bytes(b"rollmill flight log 7\n")
     assert "version 7 and 2 is known here" in refused(copy)
     (copy / "flight.log").write_bytes(b"something else")
-    assert "no flight log" in refused(copy)
+    assert "not a flight log" in refused(copy)
     (copy / "flight.log").write_bytes(MAGIC)
     assert "holds no update" in refused(copy)
 

@@ -75,7 +75,7 @@ class Bench:
         sender.commit(lease)
 
 
-def test_the_environment_alone_shows_a_scene_and_steps_only_when_told(plan):
+def test_the_environment_alone_shows_a_scene_and_steps_only_after_a_decision(plan):
     bench = Bench(plan)
     environment, watcher = bench.environment(), bench.scenes.receiver(0)
     assert environment.work()
@@ -117,7 +117,7 @@ def test_inference_alone_answers_only_with_a_ticket_and_as_the_policy_would(plan
     assert answer["ticket"].tolist() == [0, 0, 0]
 
 
-def test_the_collector_alone_puts_a_scene_beside_its_own_decision(plan):
+def test_the_collector_alone_joins_a_scene_with_its_own_decision(plan):
     """Seed 000 stored the new observation beside the action that produced it; here row t holds what was seen at t."""
     bench = Bench(plan)
     collector = bench.collector()

@@ -1,4 +1,4 @@
-"""The tracer environment and a tracer policy prove that every number stands in its place, on every runtime."""
+"""The tracer environment and a tracer policy prove that every number is in its place, on every runtime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNTIMES = [
 
 
 @pytest.mark.parametrize("config", RUNTIMES)
-def test_every_number_of_an_unroll_stands_in_its_place(config):
+def test_every_number_of_an_unroll_is_in_its_place(config):
     algorithm = PPOConfig(unroll=STEPS, minibatch=STEPS * SIZE * GROUPS)
     batches, events = run(config, algorithm, tracer_parts.UNROLLS, STEPS * SIZE * GROUPS * UPDATES)
     assert len(batches) == UPDATES

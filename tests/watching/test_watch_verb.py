@@ -120,8 +120,8 @@ def test_the_files_of_a_whole_episode(run, tmp_path):
     [
         (["{run}x"], "{run}x: no such run or checkpoint; did you mean 'run'?"),
         (["{tmp}"], "{tmp} is neither a run"),
-        (["{run}", "--terminal"], "--terminal: standard output is no terminal that can draw"),
-        (["{run}", "--http", "70000"], "--http 70000 is no port"),
+        (["{run}", "--terminal"], "--terminal: standard output is not a terminal that can draw"),
+        (["{run}", "--http", "70000"], "--http 70000 is not a port"),
         (["{run}", "--http", "0", "--frames", "f"], "--terminal, --http and --frames exclude one another"),
         (["{run}", "--every-frame"], "--every-frame needs --frames DIR"),
         (["{run}", "--fps", "-1"], "--fps -1 is out of range"),

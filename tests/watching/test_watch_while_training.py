@@ -11,9 +11,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-import yaml
 from tiny_run import CONFIG, OnTerminal, command, eventually, processes_with
 
+from rollmill.config.yaml_text import written
 from rollmill.console.keys import Keys
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ def config(tmp_path) -> Path:
         "observe": {**CONFIG["observe"], "console": "auto", "watch_niceness": 0},  # tests run on busy machines
     }
     path = tmp_path / "endless.yaml"
-    path.write_text(yaml.safe_dump(endless))
+    path.write_text(written(endless))
     return path
 
 

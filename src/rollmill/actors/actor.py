@@ -43,7 +43,7 @@ class Actor:
             self._state = point.state
 
     def give_up(self, rows: list[int]) -> None:
-        """Begin the next episodes in these environments, as an actor does that could not restore them."""
+        """Begin the next episodes in these environments, as after a resume that could not restore them."""
         self._obs, begun = self._episodes.give_up(rows)
         self._reset = begun if self._reset is None else self._reset | begun
 

@@ -1,4 +1,4 @@
-"""Putting steps in their places: the one writer of the unroll layout (`fields.Fields`)."""
+"""Writes steps into unrolls: the only writer of the unroll layout (`fields.Fields`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UnrollAssembler:
         nested.copy_into(out["state"], state)
 
     def decided(self, obs: Nested, reset: Array, decision: Decision) -> None:
-        """What was seen at row t and what was decided then; must precede the step, which overwrites `obs`."""
+        """Write observation and decision of row t; call it before the step, which overwrites `obs`."""
         out, t = self._out, self._t
         nested.assign(out["obs"], t, obs)
         out["reset"][t] = reset
@@ -32,7 +32,7 @@ class UnrollAssembler:
             out[name][t] = record
 
     def happened(self, outcome: Outcome, state: Nested) -> None:
-        """What row t led to; `state` is the recurrent state after it, kept where an episode ended."""
+        """Write the outcome of row t; `state` is the recurrent state after it, kept where an episode ended."""
         out, t = self._out, self._t
         out["reward"][t] = outcome.reward
         out["raw_reward"][t] = outcome.raw_reward

@@ -16,11 +16,11 @@ class Notice(NamedTuple):
     text: str
     level: str = "warning"
     traceback: str = ""
-    topic: str = ""  # what programs go by, while people read the text
+    topic: str = ""  # a fixed word for programs; the text is for people
 
 
 class Component(Protocol):
-    """A node of the graph, living in some process; it only ever sees its ports."""
+    """A node of the graph, running in some process; it only sees its ports."""
 
     name: str
     notices: deque[Notice]  # emptied by the runtime
@@ -32,4 +32,4 @@ class Component(Protocol):
         """Do one piece of work if the ports allow it now; False when there is nothing to do. Never waits."""
 
     def close(self) -> None:
-        """Let go of simulators and the like."""
+        """Release simulators and other resources."""

@@ -1,4 +1,4 @@
-"""Playing episodes: seeds every reset, keeps the score, and says when an unroll is over."""
+"""Plays episodes: seeds every reset, sums rewards, and decides when an unroll is over."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Episodes:
     plays exactly one episode per unroll and then sits out: taking the first N finished ones instead would favour
     short episodes.
 
-    An environment that fails for good sits out the rest of the unroll, which it has spoilt, and begins a new episode
-    with the next one; if it spoils several in a row it is quarantined and sits out for ever.
+    An environment that fails for good sits out the rest of the unroll and begins a new episode with the next one. If it
+    fails in several unrolls in a row it is quarantined: it sits out for the rest of the run.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Episodes:
         size = group.size
         self.group = group
         self.number = number
-        self.owner = f"group.{number}"  # who speaks in the notices
+        self.owner = f"group.{number}"  # the sender that notices name
         self.notices: deque[Notice] = deque()
         self._scale, self._clip = config.reward_scale, config.reward_clip
         self._action_scale = action_scale
@@ -59,7 +59,7 @@ class Episodes:
         self._final_obs: Nested = nested.map_leaves(np.copy, group.obs)
         self._t = 0
 
-        self._spoilt = np.zeros(size, np.bool_)  # dropped out of the running unroll
+        self._dropped = np.zeros(size, np.bool_)  # dropped out of the running unroll
         self._failures = np.zeros(size, np.int64)
         self._troubles = np.zeros(size, np.int64)
         self._snapshot = np.zeros((size, snapshot_row(group.snapshot_size)), np.uint8)
@@ -73,7 +73,7 @@ class Episodes:
 
     @property
     def in_play(self) -> Array:
-        """Bool [K]: who takes part in the next step."""
+        """Bool [K]: the environments that take part in the next step."""
         return self._active
 
     def begin(self) -> tuple[Nested, Array]:
@@ -85,13 +85,13 @@ class Episodes:
     def resume(self, point: ResumePoint) -> tuple[Nested, Array]:
         """Continue from a resume point; an episode that can't be restored is replaced by the next."""
         self._failures[:] = point.failures
-        self._spoilt[:] = quarantined = point.failures >= QUARANTINE_AFTER
+        self._dropped[:] = quarantined = point.failures >= QUARANTINE_AFTER
         self._episode[:] = point.episode - 1
         self._reset(~quarantined)  # the seed of the episode that was running
         self._episode[:] = point.episode
-        restored = restore_rows(self.group, point, self._seeds, ~self._spoilt, self._action_scale)
+        restored = restore_rows(self.group, point, self._seeds, ~self._dropped, self._action_scale)
         self._return[:], self._length[:] = point.episode_return, point.episode_length
-        lost = ~restored & ~self._spoilt
+        lost = ~restored & ~self._dropped
         if lost.any():
             which = ", ".join(str(k) for k in np.flatnonzero(lost))
             text = f"the running episodes of environments {which} could not be restored; the next ones begin"
@@ -120,7 +120,7 @@ class Episodes:
         self._length += active
         over = self._t == self._steps
         if self._whole_episodes:
-            playing = active & ~(terminated | truncated | self._spoilt)
+            playing = active & ~(terminated | truncated | self._dropped)
             over = over or not playing.any()
             if over:
                 truncated = truncated | playing
@@ -153,14 +153,14 @@ class Episodes:
         self.group.close()
 
     def _end_unroll(self) -> Array:
-        """Give environments that dropped out another chance; which rows begin an episode because of that."""
+        """Reset environments that dropped out, unless they are quarantined; which rows begin an episode by that."""
         self._t = 0
-        broken = self._spoilt.copy()
+        broken = self._dropped.copy()
         self._failures = np.where(broken, self._failures + 1, 0)
         is_retried = broken & (self._failures < QUARANTINE_AFTER)
         for k in np.flatnonzero(broken & (self._failures == QUARANTINE_AFTER)):
-            self._say(f"environment {k} is quarantined: it spoilt {QUARANTINE_AFTER} unrolls in a row")
-        self._spoilt[is_retried] = False
+            self._notify(f"environment {k} is quarantined: it failed in {QUARANTINE_AFTER} unrolls in a row")
+        self._dropped[is_retried] = False
         troubles = self._troubles.copy()
         self._troubles[:] = 0
         if is_retried.any():
@@ -172,8 +172,8 @@ class Episodes:
         return self._everyone if self._whole_episodes else is_retried
 
     def _playing(self) -> Array:
-        """Who is in play at the start of an unroll; everybody, if nothing is wrong."""
-        return ~self._spoilt if self._spoilt.any() else self._everyone
+        """Bool [K]: the environments in play at the start of an unroll; all of them, if none dropped out."""
+        return ~self._dropped if self._dropped.any() else self._everyone
 
     def _note_troubles(self) -> None:
         """Collect failures; environments that can't continue sit out the rest of the unroll."""
@@ -181,13 +181,13 @@ class Episodes:
             trouble = self.group.troubles.popleft()
             self._troubles[trouble.index] += 1
             if trouble.is_rebuilt:
-                self._say(f"{trouble.message}; rebuilt and played again up to there", trouble.traceback)
+                self._notify(f"{trouble.message}; rebuilt and played again up to there", trouble.traceback)
             else:
-                self._spoilt[trouble.index] = self.group.broken[trouble.index]
-                self._say(f"{trouble.message}; it sits out this unroll", trouble.traceback)
-        self._active = self._active & ~self._spoilt
+                self._dropped[trouble.index] = self.group.broken[trouble.index]
+                self._notify(f"{trouble.message}; it sits out this unroll", trouble.traceback)
+        self._active = self._active & ~self._dropped
 
-    def _say(self, text: str, traceback: str = "") -> None:
+    def _notify(self, text: str, traceback: str = "") -> None:
         self.notices.append(Notice(self.owner, text, traceback=traceback))
 
     def _shaped(self, reward: Array) -> Array:

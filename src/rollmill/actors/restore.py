@@ -1,4 +1,4 @@
-"""Bringing a group to the state of another one: by snapshots, else by playing the running episodes again."""
+"""Restores the state of a group: from snapshots, otherwise by replaying the running episodes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rollmill.types import Array, ResumePoint
 def restore_rows(
     group: EnvGroup, point: ResumePoint, seeds: Array, wanted: Array, scale: ActionScale | None = None
 ) -> Array:
-    """Restore the wanted rows, which have just been reset with `seeds`; True where that is known to have worked.
+    """Restore the wanted rows, which have just been reset with `seeds`; True where it succeeded.
 
-    It is known by the observation: what the environment shows then must be, byte for byte, what it showed before.
+    It succeeded if the environment's observation is then, byte for byte, the saved one.
     """
     snapshots = [
         stored_snapshot(row) if is_wanted else b"" for row, is_wanted in zip(point.snapshot, wanted, strict=True)
@@ -27,7 +27,7 @@ def restore_rows(
     has_snapshot = np.array([bool(snapshot) for snapshot in snapshots])
     for k, snapshot in enumerate(snapshots):
         if snapshot:
-            with suppress(ValueError):  # then the row doesn't show what it should, and the episode will be replayed
+            with suppress(ValueError):  # the observation will differ, and the episode is replayed
                 group.restore(k, snapshot)
     restored = has_snapshot & _same_rows(group.obs, point.obs)
     missing = wanted & ~restored & np.array([actions is not None for actions in point.actions])

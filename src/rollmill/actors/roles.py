@@ -101,10 +101,10 @@ class Environment:
         self._episodes.close()
 
 
-class _GroupMind:
-    """What inference knows of one group: a policy copy, its recurrent state, ticket and noise.
+class _GroupContext:
+    """The inference state of one group: a policy copy, its recurrent state, ticket and noise.
 
-    Each group has a copy of its own because its ticket may name another version than its neighbour's.
+    Each group has a copy of its own because its ticket may name another version than those of other groups.
     """
 
     def __init__(self, policy: Policy, turn: Turn) -> None:
@@ -118,7 +118,7 @@ class _GroupMind:
 
 
 class Inference:
-    """Decides for many groups: one fixed-shape forward per group, for merging what has arrived would change the bits.
+    """Decides for many groups: one fixed-shape forward per group, because merging groups would change the bits.
 
     Ports, for each group i: `scenes.i` in, `tickets.i` in, `decisions.i` out; `weights` in (cell).
     """
@@ -126,8 +126,8 @@ class Inference:
     def __init__(self, name: str, policies: Sequence[Policy], steps: int, root_seed: int, ports: Ports) -> None:
         self.name = name
         weights = ports.readers["weights"]
-        self._minds = [
-            _GroupMind(policy, Turn(ports.receivers[f"tickets.{i}"], weights, WeightsLoader(policy.network)))
+        self._contexts = [
+            _GroupContext(policy, Turn(ports.receivers[f"tickets.{i}"], weights, WeightsLoader(policy.network)))
             for i, policy in enumerate(policies)
         ]
         self._steps, self._root_seed = steps, root_seed
@@ -136,59 +136,59 @@ class Inference:
         self.notices: deque[Notice] = deque()
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Remember what was remembered of each group."""
+        """Restore the recurrent state of each group."""
         for group, point in points.items():
-            self._minds[group].state = point.state
+            self._contexts[group].state = point.state
 
     def work(self) -> bool:
         """Answer every group that has shown a scene and holds a ticket."""
         progressed = False
-        for i in range(len(self._minds)):
+        for i in range(len(self._contexts)):
             progressed = self._answer(i) or progressed
         return progressed
 
     def _answer(self, i: int) -> bool:
-        mind = self._minds[i]
-        mind.room = mind.room or self._decisions[i].reserve()
-        mind.scene = mind.scene or self._scenes[i].take()
-        if mind.scene is None or mind.room is None:
+        context = self._contexts[i]
+        context.room = context.room or self._decisions[i].reserve()
+        context.scene = context.scene or self._scenes[i].take()
+        if context.scene is None or context.room is None:
             return False
-        scene = mind.scene.arrays
-        if mind.row and scene["over"]:  # that step ended the unroll: this scene opens the next one
-            mind.ticket, mind.row = None, 0
-            mind.turn.used()
-            if mind.policy.last_records:
-                self._send_last(i, mind.room, mind.policy.finish(scene["obs"], mind.state, scene["reset"]))
-                mind.room = None
+        scene = context.scene.arrays
+        if context.row and scene["over"]:  # that step ended the unroll: this scene opens the next one
+            context.ticket, context.row = None, 0
+            context.turn.used()
+            if context.policy.last_records:
+                self._send_last(i, context.room, context.policy.finish(scene["obs"], context.state, scene["reset"]))
+                context.room = None
                 return True
-        if mind.ticket is None and not self._accept_ticket(mind):
+        if context.ticket is None and not self._accept_ticket(context):
             return False
         before = perf_counter()
-        decision = mind.policy.act(scene["obs"], mind.state, scene["reset"], mind.noise[mind.row])
-        self._scenes[i].release(mind.scene)
-        self._send(i, mind.room, decision, perf_counter() - before)
-        mind.scene = mind.room = None
-        mind.state = decision.state
-        mind.row += 1
+        decision = context.policy.act(scene["obs"], context.state, scene["reset"], context.noise[context.row])
+        self._scenes[i].release(context.scene)
+        self._send(i, context.room, decision, perf_counter() - before)
+        context.scene = context.room = None
+        context.state = decision.state
+        context.row += 1
         return True
 
-    def _accept_ticket(self, mind: _GroupMind) -> bool:
-        ticket = mind.turn.ready()
+    def _accept_ticket(self, context: _GroupContext) -> bool:
+        ticket = context.turn.ready()
         if ticket is None:
             return False
         rng = generator(self._root_seed, "action", ticket.actor, ticket.sequence)
-        mind.ticket, mind.row, mind.noise = ticket, 0, mind.policy.noise(rng, self._steps)
-        mind.policy.begin(ticket.version)
+        context.ticket, context.row, context.noise = ticket, 0, context.policy.noise(rng, self._steps)
+        context.policy.begin(ticket.version)
         return True
 
     def _send(self, i: int, room: Lease, decision: Decision, seconds: float) -> None:
-        mind, out = self._minds[i], room.arrays
-        out["ticket"][:] = mind.ticket
-        out["row"][...] = mind.row
+        context, out = self._contexts[i], room.arrays
+        out["ticket"][:] = context.ticket
+        out["row"][...] = context.row
         out["action"][...] = decision.action
         for name, record in decision.records.items():
             out[name][...] = record
-        nested.copy_into(out["state_before"], mind.state)
+        nested.copy_into(out["state_before"], context.state)
         nested.copy_into(out["state"], decision.state)
         out["seconds"][...] = seconds
         self._decisions[i].commit(room)
@@ -200,7 +200,7 @@ class Inference:
         self._decisions[i].commit(room)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 class Collector:
@@ -222,7 +222,7 @@ class Collector:
         self.notices: deque[Notice] = deque()
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Nothing to remember: between two unrolls a collector holds nothing."""
+        """Nothing to restore: between two unrolls a collector has no state."""
 
     def work(self) -> bool:
         """Take one scene or one decision, whichever is due."""
@@ -284,7 +284,7 @@ class Collector:
         self._idle_since = perf_counter()
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to release."""
 
 
 def _outcome(scene: dict[str, Any]) -> Outcome:

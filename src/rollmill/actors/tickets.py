@@ -8,11 +8,11 @@ from rollmill.types import Ticket
 
 
 class Turn:
-    """Whose turn it is: the next ticket of one actor, once the weights that it names are loaded.
+    """The next ticket of one actor, once the weights that it names are loaded.
 
-    A ticket waits in line while training continues, so that its version may be gone when its turn comes. The learner
-    knows that by the same arithmetic and sends another one for the same unroll; those in between are out of order then
-    and come again, too.
+    While a ticket waits in its port, training continues, and its version may be dropped before it is used. The learner
+    knows when that happens and sends another ticket for the same unroll, and new ones for all unrolls after it; the old
+    ones are skipped.
     """
 
     def __init__(self, tickets: Receiver, weights: CellReader, loader: WeightsLoader) -> None:
@@ -29,7 +29,7 @@ class Turn:
                 if self._loader.load(self._weights, ticket.version):
                     return ticket
                 if self._weights.version < ticket.version + self._weights.depth:
-                    return None  # not there yet, or being overwritten: then its replacement is on the way
+                    return None  # not published yet, or overwritten: then a replacement ticket follows
             self._ticket = None
         return None
 

@@ -7,7 +7,7 @@ It is PPO on unrolls that older policies made, and differs from `ppo.py` in this
   unroll giving the true last bootstrap. With several epochs they are computed before the first step, and the epochs are
   PPO's. With one, a minibatch is made of whole unrolls, and the forward that learns gives pi and V too;
 - unrolls that lag by more than `max_lag` updates are left out;
-- the learning rate may follow the KL divergence, and values may be learnt in units of the returns' deviation.
+- the learning rate may follow the KL divergence, and values may be learned in units of the returns' standard deviation.
 
 Shapes: T time, B columns (environments of the update's unrolls).
 
@@ -48,10 +48,10 @@ from rollmill.models.network import Network, build_network
 from rollmill.nested import Nested
 from rollmill.types import Array, Flow, StoreSpec, TopologySpec
 
-MOST_IN_FLIGHT = 10_000  # unrolls of all actors: more numbers of slots may not fit into a pipe at once
-RATE_FACTOR = 1.5  # by which an adaptive learning rate moves, at most once per update
-RATE_BOUNDS = (1e-6, 1e-2)  # within which it moves
-KL_SAMPLES = 256  # that the policy's move is measured on; thresholds a factor of 4 apart need no more
+MOST_IN_FLIGHT = 10_000  # unrolls of all actors: the slot numbers of more may not fit into a pipe at once
+RATE_FACTOR = 1.5  # by which an adaptive learning rate changes, at most once per update
+RATE_BOUNDS = (1e-6, 1e-2)  # of an adaptive learning rate
+KL_SAMPLES = 256  # on which the KL divergence is measured; enough for thresholds a factor of 4 apart
 
 
 class APPOConfig(PPOConfig):
@@ -62,21 +62,21 @@ class APPOConfig(PPOConfig):
     unrolls: int = Field(
         default=1, ge=1, le=MOST_IN_FLIGHT, description="unrolls per update, in the order in which they arrive"
     )
-    in_flight: int = Field(default=2, ge=1, le=MOST_IN_FLIGHT, description="unrolls that an actor may owe at once")
+    in_flight: int = Field(default=2, ge=1, le=MOST_IN_FLIGHT, description="unrolls that an actor may have in flight")
     target_lag: float | None = Field(
         default=None,
         gt=0,
-        description="mean lag in updates, above which fewer unrolls are in flight; null: as it comes",
+        description="mean lag in updates above which fewer unrolls are kept in flight; null: no limit",
     )
     max_lag: int = Field(default=20, ge=0, description="updates; older unrolls are left out")
     epochs: int = Field(default=1, ge=1, description="passes over each batch")
     minibatch: int = Field(default=256, ge=1, description="samples per gradient step; with one epoch whole unrolls")
     adaptive_kl: float | None = Field(
-        default=None, gt=0, description="KL after an update that the learning rate aims at; null: the rate is fixed"
+        default=None, gt=0, description="target KL after an update, which the learning rate follows; null: fixed rate"
     )
     vtrace: bool = Field(default=True, description="correct returns for lag; false: as if the unrolls were fresh")
-    rho_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs a step's own error")
-    c_bar: float = Field(default=1.0, gt=0, description="bound on the ratio that weighs the errors after it")
+    rho_bar: float = Field(default=1.0, gt=0, description="bound on the importance ratio of a step's own TD error")
+    c_bar: float = Field(default=1.0, gt=0, description="bound on the importance ratios of the TD errors after it")
 
     def flow(self, groups: int) -> Flow:
         """No actor waits: each has up to `in_flight` unrolls under way, and any `unrolls` of them make an update."""
@@ -130,7 +130,7 @@ class APPOConfig(PPOConfig):
 class Columns(NamedTuple):
     """Whole unrolls side by side."""
 
-    obs: Nested  # [(T+1) B, …], all rows in a row
+    obs: Nested  # [(T+1) B, …], all rows in one axis
     state: Nested  # [B, …], before the first step
     reset: torch.Tensor  # [T+1, B]
     action: torch.Tensor  # [T, B, …], like all that follow
@@ -247,7 +247,7 @@ class APPOUpdate:
         return Samples(part.log_prob, part.value, targets.advantage, returns)
 
     def _known(self, whole: Columns, found: Targets) -> Minibatch:
-        """All that several epochs learn from: with memory sequences [T, B], else single steps [N]."""
+        """The training data of several epochs: with memory sequences [T, B], else single steps [N]."""
         steps, samples = len(whole.action), self._samples(whole, found)
         if self._network.is_recurrent:
             obs = nested.index(_unflat(whole.obs, whole.reset.shape), slice(0, steps))
@@ -288,7 +288,7 @@ class APPOUpdate:
         return Targets(advantages, goals, value[:-1])
 
     def _fresh(self, batch: dict[str, Any]) -> Columns:
-        """All that the epochs learn from: the columns that don't lag too much."""
+        """The training data: the columns that don't lag too much."""
         ended = batch["terminated"] | batch["truncated"]
         whole = Columns(
             obs=nested.map_leaves(joined, batch["obs"]),
@@ -313,7 +313,7 @@ class APPOUpdate:
 
     @torch.no_grad()
     def _moved(self, whole: Columns, rng: np.random.Generator) -> float:
-        """How far the policy is by now from those that made the unrolls, on some of them."""
+        """KL divergence between the current policy and those that made the unrolls, on a sample of them."""
         steps, columns = whole.action.shape[:2]
         some = rng.permutation(columns)[: max(KL_SAMPLES // steps, 1)]
         few = _chosen(whole, torch.from_numpy(some).to(whole.action.device))
@@ -331,7 +331,7 @@ class APPOUpdate:
 
 
 def adapted_rate(rate: float, kl: float, target: float) -> float:
-    """A higher learning rate where the policy moved less than half as far as it should, a lower one beyond twice."""
+    """Raise the learning rate if the KL divergence is below half its target, lower it above twice the target."""
     if kl > 2 * target:
         rate /= RATE_FACTOR
     elif kl < target / 2:
@@ -340,7 +340,7 @@ def adapted_rate(rate: float, kl: float, target: float) -> float:
 
 
 def _importance(taken: Steps, rho_bar: float) -> dict[str, float]:
-    """V-trace's weights: mean of the bounded ratio and share of bounded ones; 1 and 0 when unrolls are fresh."""
+    """V-trace's importance weights: mean of the clipped ratio and fraction of clipped ones; 1 and 0 without lag."""
     ratio = torch.cat([part.log_ratio.flatten() for part in taken.terms]).exp()
     return {
         "rho_mean": float(ratio.clamp(max=rho_bar).mean()),

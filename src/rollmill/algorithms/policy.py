@@ -103,7 +103,7 @@ class StochasticPolicy:
             action = distribution.sample(params, torch.from_numpy(noise).to(self._device))
         log_prob = distribution.log_prob(params, action)
         value = torch.zeros_like(log_prob) if output.value is None else output.value[0]
-        # copied: a model may hand back the very tensors it was given, which the next decision overwrites
+        # copied: a model may return the tensors that it was given, which the next decision overwrites
         state = nested.map_leaves(lambda leaf: leaf.cpu().numpy().copy(), output.state)
         records = {"log_prob": log_prob.cpu().numpy(), "value": value.cpu().numpy()}
         return Decision(action.cpu().numpy(), records, state)

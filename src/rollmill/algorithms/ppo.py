@@ -37,7 +37,7 @@ from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
 from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
 
-MAY_BE_NAN = frozenset({"explained_variance"})  # without any variance there is nothing to explain
+MAY_BE_NAN = frozenset({"explained_variance"})  # undefined for returns without variance
 
 
 class PPOConfig(AlgorithmConfig):
@@ -58,12 +58,18 @@ class PPOConfig(AlgorithmConfig):
     )
     entropy_coefficient: float = Field(default=0.01, ge=0, description="weight of the entropy bonus")
     value_coefficient: float = Field(default=0.5, ge=0, description="weight of the value loss")
-    max_grad_norm: float | None = Field(default=0.5, gt=0, description="gradient norm is clipped to this; null: not")
-    normalise_advantage: bool = Field(default=True, description="zero mean, unit deviation within a minibatch")
-    normalise_rewards: bool = Field(
-        default=False, description="divide rewards by the running deviation of discounted returns, clip to ±10"
+    max_grad_norm: float | None = Field(
+        default=0.5, gt=0, description="gradient norm is clipped to this; null: no clipping"
     )
-    normalise_returns: bool = Field(default=False, description="learn values in units of the returns' deviation")
+    normalise_advantage: bool = Field(
+        default=True, description="zero mean and unit standard deviation within a minibatch"
+    )
+    normalise_rewards: bool = Field(
+        default=False, description="divide rewards by the running standard deviation of discounted returns, clip to ±10"
+    )
+    normalise_returns: bool = Field(
+        default=False, description="learn values in units of the returns' standard deviation"
+    )
     shards: int = Field(
         default=1, ge=1, description="parts of a minibatch whose gradients are computed one by one and then summed"
     )
@@ -74,7 +80,7 @@ class PPOConfig(AlgorithmConfig):
     anneal_clip: bool = Field(default=False, description="linearly to zero over training")
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
-        """Minibatches must cut the batch without rest; recurrent ones along whole sequences."""
+        """Minibatches must divide the batch; with memory they must consist of whole sequences."""
         batch = columns * self.unroll
         remedy = f"choose a divisor of {batch} = {columns} environments × {self.unroll} steps"
         if batch % self.minibatch:
@@ -82,7 +88,7 @@ class PPOConfig(AlgorithmConfig):
         self._check_shards(self.minibatch // self.unroll if is_recurrent else self.minibatch)
         if self.minibatch == 1 and self.normalise_advantage:
             raise Refused(
-                "algorithm.minibatch=1 has no deviation to normalise advantages with; "
+                "algorithm.minibatch=1 has no standard deviation to normalise advantages with;  "
                 "raise it, or set algorithm.normalise_advantage=false"
             )
         if is_recurrent and (self.minibatch % self.unroll or columns % (self.minibatch // self.unroll)):
@@ -223,7 +229,7 @@ class PPOUpdate:
         following = nested.index(batch["obs"], slice(-1, None))
         last = network(following, batch["last_state"], batch["reset"][-1:]).value[0]
         final = last[:0]
-        # `final_obs` holds a row for every ended episode; those that terminated have no value to ask for.
+        # `final_obs` holds a row for every ended episode; those of terminated episodes need no value.
         cut = truncated[truncated | batch["terminated"]]
         if cut.any():
             obs = nested.map_leaves(lambda leaf: leaf[cut].unsqueeze(0), batch["final_obs"])
@@ -232,7 +238,7 @@ class PPOUpdate:
         return last, final
 
     def whole(self, batch: dict[str, Any], samples: Samples) -> Minibatch:
-        """All that the epochs learn from: with memory sequences [T, B], else single steps [N]."""
+        """The training data of all epochs: with memory sequences [T, B], else single steps [N]."""
         if self._config.normalise_returns:
             samples = samples._replace(returns=in_units_of_values(self._network, samples.returns))
         obs, reset = nested.index(batch["obs"], slice(0, -1)), batch["reset"][:-1]
@@ -322,7 +328,7 @@ def divergence(log_ratio: torch.Tensor) -> float:
 
 
 def normalised(advantage: torch.Tensor) -> torch.Tensor:
-    """Mean 0 and deviation 1; a single one, left where other environments failed, becomes 0."""
+    """Mean 0 and standard deviation 1; a single sample, left where other environments failed, becomes 0."""
     if advantage.numel() < 2:
         return torch.zeros_like(advantage)
     deviation, mean = torch.std_mean(advantage)

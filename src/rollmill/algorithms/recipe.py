@@ -18,7 +18,7 @@ from rollmill.types import Array, ArraySpec, AssemblerSpec, Flow, Metrics, Store
 
 
 class Optimizer(Protocol):
-    """What an update needs of the optimiser; reducing over ranks, clipping and devices are its own business."""
+    """What an update needs of the optimiser; reducing over ranks, clipping and devices are hidden in it."""
 
     def set_rate(self, rate: float) -> None:
         """The learning rate of the following steps."""
@@ -41,7 +41,7 @@ class Update(NamedTuple):
     """What an update reports."""
 
     metrics: Metrics
-    gradient_norms: torch.Tensor | None = None  # of every gradient step, to find the first that went wrong
+    gradient_norms: torch.Tensor | None = None  # of every gradient step, to find the first that is not finite
     may_be_nan: frozenset[str] = frozenset()  # metrics that are not defined for every batch
     priorities: Array | None = None  # of the items of the sample, for the store
     is_published: bool = True  # whether actors get the weights
@@ -64,7 +64,7 @@ class AlgorithmConfig(Config):
     """The settings that every algorithm has, whatever it does."""
 
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
-        """Refuse a batch of `columns` environments that the update can't cut up."""
+        """Refuse a batch of `columns` environments that the update can't cut into minibatches."""
 
     def flow(self, groups: int) -> Flow:
         """How unrolls flow from `groups` actors to the learner: one of each per update, unless said otherwise."""

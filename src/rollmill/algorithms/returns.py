@@ -52,7 +52,7 @@ def vtrace(
 
     The paper's advantage is rho[t] * A[t] for lambda = 1, its only lambda there. Here rho is left to the ratio of the
     loss, or it would count twice; and lambda also weighs the last summand, so that for pi = mu both v - value and A
-    are those of `gae`. A ratio of zero makes a step one that says nothing: v = value.
+    are those of `gae`. At a step with ratio zero, v = value.
     """
     continues = ~(terminated | truncated)
     delta = reward + gamma * next_value * ~terminated - value

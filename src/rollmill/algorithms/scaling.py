@@ -30,7 +30,9 @@ def in_units_of_values(network: Network, returns: torch.Tensor) -> torch.Tensor:
 
 
 class RewardScaling:
-    """Divides rewards by the deviation of running discounted returns, as VecNormalize does; without statistics, not.
+    """Divides rewards by the standard deviation of running discounted returns, as VecNormalize does.
+
+    Without statistics it leaves them as they are.
 
     The statistics are buffers of the network; each environment's running return is kept here.
     """

@@ -51,9 +51,11 @@ class VPGConfig(AlgorithmConfig):
     reset_on_reward: bool = Field(
         default=False, description="restart the running return at each reward (a point of Pong)"
     )
-    normalise: bool = Field(default=True, description="divide R - b by its deviation over the update")
+    normalise: bool = Field(default=True, description="divide R - b by its standard deviation over the update")
     entropy_coefficient: float = Field(default=0.0, ge=0, description="weight of the entropy bonus")
-    max_grad_norm: float | None = Field(default=None, gt=0, description="gradient norm is clipped to this; null: not")
+    max_grad_norm: float | None = Field(
+        default=None, gt=0, description="gradient norm is clipped to this; null: no clipping"
+    )
 
     def tiny(self, columns: int) -> tuple[Self, int]:
         """Episodes that are cut early; the steps of one update at least, because the length of episodes is unknown."""
@@ -129,7 +131,7 @@ class VPGUpdate:
         """Nothing, likewise."""
 
     def prepare(self, episodes: list[tuple[dict[str, Any], int, int]]) -> list[Array]:
-        """Reward to go minus the mean over the update, per episode; optionally in units of its deviation."""
+        """Reward to go minus the mean over the update, per episode; optionally in units of its standard deviation."""
         config = self._config
         returns = [
             reward_to_go(unroll["reward"][:length, k].cpu().numpy(), config.gamma, config.reset_on_reward)

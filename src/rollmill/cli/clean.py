@@ -28,7 +28,7 @@ def clean(
     living = frozenset(run.facts["pid"] for run in runs if isinstance(run.facts.get("pid"), int) and not run.has_ended)
     leftovers: list[Orphan | Draft] = [*find_orphans(living), *(draft for run in runs for draft in find_drafts(run))]
     if not leftovers:
-        typer.echo("nothing was left behind")
+        typer.echo("nothing was left over")
         return
     failures = 0
     for leftover in leftovers:
@@ -40,6 +40,6 @@ def clean(
             failures += 1
             typer.echo(f"kept     {leftover}: {error.strerror}")
     if not remove:
-        typer.echo(f"{len(leftovers)} left behind; --remove removes them")
+        typer.echo(f"{len(leftovers)} left over; --remove removes them")
     if failures:
         raise typer.Exit(1)

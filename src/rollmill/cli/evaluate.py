@@ -19,7 +19,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes of the environment, e.g. env.time_limit=200."),
     ] = None,
-    episodes: Annotated[int | None, typer.Option(help="How many; 20 unless told.", show_default=False)] = None,
+    episodes: Annotated[int | None, typer.Option(help="How many; default: 20.", show_default=False)] = None,
     steps: Annotated[
         int | None, typer.Option(help="Instead: whole episodes until there are so many steps.", show_default=False)
     ] = None,
@@ -29,12 +29,12 @@ def evaluate(
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes that play; the result doesn't depend on it.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to; <run>/evaluations/<time> unless told.")
+        Path | None, typer.Option(metavar="DIR", help="Where to; default: <run>/evaluations/<time>.")
     ] = None,
     video: Annotated[int, typer.Option(metavar="N", help="Film the first N episodes.")] = 0,
     grid: Annotated[bool, typer.Option("--grid", help="Also put the videos side by side in one.")] = False,
     dump: Annotated[bool, typer.Option("--dump", help="Keep every step of every episode.")] = False,
-    info: Annotated[bool, typer.Option("--info", help="With what the environment says beside.")] = False,
+    info: Annotated[bool, typer.Option("--info", help="With the environment's info.")] = False,
     policy: Annotated[
         str | None,
         typer.Option(metavar="random|constant:K|scripted:NAME", help="Another player than a trained policy."),

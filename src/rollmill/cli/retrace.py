@@ -13,7 +13,7 @@ def retrace(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.", show_default=False)],
     until: Annotated[
         int | None,
-        typer.Option(metavar="UPDATE", help="The last update to make; all of the log unless told.", show_default=False),
+        typer.Option(metavar="UPDATE", help="The last update to make; default: all of the log.", show_default=False),
     ] = None,
     is_breaking: Annotated[
         bool,

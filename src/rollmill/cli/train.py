@@ -26,7 +26,7 @@ def train(
     run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run folder where its newest good checkpoint stands.")
+        bool, typer.Option("--resume", help="Continue the run folder from its newest good checkpoint.")
     ] = False,
     start_from: Annotated[
         Path | None,
@@ -52,11 +52,11 @@ def train(
 ) -> None:
     """Train an agent from a config file, or continue with a run."""
     if resume and fragments:
-        raise Refused(f"--with {fragments[0]}: --resume goes on with the run's own config; give overrides instead")
+        raise Refused(f"--with {fragments[0]}: --resume continues with the run's own config; give overrides instead")
     changes = laid_over(fragments, overrides)
     is_of_seeds = (config / "seeds.json").is_file()
     if is_of_seeds and not resume:
-        raise Refused(f"{config} is a folder of several seeds; add --resume to go on with it, or give a YAML file")
+        raise Refused(f"{config} is a folder of several seeds; add --resume to continue it, or give a YAML file")
     if seeds is not None or is_of_seeds:
         if resume:
             new = {"--seeds": seeds, "--run": run, "--overwrite": overwrite, "--dev": dev, "--from": start_from}
@@ -95,14 +95,14 @@ def _resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None
 
     _refuse_number(side_by_side)
     if unwanted:
-        raise Refused(f"--resume goes on in place, with the seeds of the folder; leave out {', '.join(unwanted)}")
+        raise Refused(f"--resume continues in place, with the seeds of the folder; leave out {', '.join(unwanted)}")
     outcome = resume_seeds(path, overrides, side_by_side)
     _close(outcome.path, outcome.exit_code)
 
 
 def _refuse_number(side_by_side: int | None) -> None:
     if side_by_side is not None and side_by_side < 1:
-        raise Refused(f"--side-by-side {side_by_side}: at least one run goes on at a time: give 1 or more")
+        raise Refused(f"--side-by-side {side_by_side}: at least one run is trained at a time: give 1 or more")
 
 
 def _close(path: Path, exit_code: int) -> None:

@@ -18,7 +18,7 @@ def tune(
     seconds: Annotated[float, typer.Option(metavar="S", help="How long to measure, about.")] = 60.0,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="The file to write; <config>.tuned.yaml unless told.", show_default=False),
+        typer.Option(metavar="FILE", help="The file to write; default: <config>.tuned.yaml.", show_default=False),
     ] = None,
     envs: Annotated[
         bool, typer.Option("--envs", help="Also try other numbers of environments, which changes what is learned.")

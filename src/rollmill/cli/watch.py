@@ -54,9 +54,9 @@ def watch(
     if seed < 0:
         raise Refused(f"--seed {seed} is out of range; give a number from 0 on")
     if http is not None and not 0 <= http <= 65535:
-        raise Refused(f"--http {http} is no port; give one from 1 to 65535, or 0 for any free one")
+        raise Refused(f"--http {http} is not a port; give one from 1 to 65535, or 0 for any free one")
     if terminal and not _is_terminal():
-        raise Refused("--terminal: standard output is no terminal that can draw; leave it out, or use --http 0")
+        raise Refused("--terminal: standard output is not a terminal that can draw; leave it out, or use --http 0")
     from rollmill.play.subject import open_subject
 
     open_subject(run)  # refused before anything is opened

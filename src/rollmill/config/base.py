@@ -1,4 +1,4 @@
-"""The base of every configuration record, and the one-line sentence for whatever is wrong with the values of one."""
+"""The base of every configuration record, and one-line messages for invalid values."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _problems(schema: type[BaseModel], error: ValidationError, origins: Origins)
             problems.append(_own_words(fault, origins))
         else:
             problems.append(Problem(_origin(fault.path, origins), _sentence(fault)))
-    # A union complains about each of its members: that is one problem, and none at all if a member fitted so well
-    # that what is wrong lies deeper.
+    # pydantic reports an error for each member of a union. That is one problem, and none at all if one member fits
+    # except for an error deeper inside it.
     for path, members in mistyped.items():
         if not any(fault.path[: len(path)] == path != fault.path for fault in faults):
             problems.append(Problem(_origin(path, origins), _mistyped(members)))
@@ -124,8 +124,8 @@ def _problems(schema: type[BaseModel], error: ValidationError, origins: Origins)
 
 def _is_misspelling(unknown: _Fault, missing: _Fault) -> bool:
     """Whether an unknown key is in the place of the missing one, and looks like it."""
-    is_beside = unknown.error["type"] == "extra_forbidden" and unknown.path[:-1] == missing.path[:-1]
-    return is_beside and nearest(str(unknown.path[-1]), _keys(unknown.kind)) == f"did you mean '{missing.path[-1]}'?"
+    is_sibling = unknown.error["type"] == "extra_forbidden" and unknown.path[:-1] == missing.path[:-1]
+    return is_sibling and nearest(str(unknown.path[-1]), _keys(unknown.kind)) == f"did you mean '{missing.path[-1]}'?"
 
 
 def _origin(path: KeyPath, origins: Origins) -> Origin:
@@ -134,7 +134,7 @@ def _origin(path: KeyPath, origins: Origins) -> Origin:
 
 
 def _own_words(fault: _Fault, origins: Origins) -> Problem:
-    """What a validator said; it names the key itself, in full or within its section."""
+    """The message of a validator; it names the key itself, in full or within its section."""
     text = " ".join(str(fault.error["ctx"]["error"]).split())
     for word in re.findall(r"[\w.]+", text):
         named = tuple(word.strip(".").split("."))
@@ -193,9 +193,9 @@ def _choices(given: Any, expected: str) -> str:
 
 
 def _locate(schema: type[BaseModel], error: ErrorDetails) -> _Fault:
-    """Where in the values the error lies: pydantic puts the names of union members between the keys."""
+    """Where in the values the error is: pydantic puts the names of union members between the keys."""
     location = error["loc"]
-    key: tuple[str | int, ...] = ()  # of a section, which is what the type is wanted of, to name its other keys
+    key: tuple[str | int, ...] = ()  # the last key; the type is that of its section, to name the other keys
     if error["type"] in ("missing", "extra_forbidden"):
         location, key = location[:-1], location[-1:]
     elif error["type"] in ("union_tag_invalid", "union_tag_not_found"):

@@ -1,4 +1,4 @@
-"""One frozen config from a YAML file (or a dict), fragments laid over it and dotted overrides.
+"""One frozen config from a YAML file (or a dict), fragments merged into it and dotted overrides.
 
 It remembers where each value was given.
 """
@@ -16,7 +16,7 @@ from rollmill.config.base import C, Config, KeyPath, Origin, dotted, shown, vali
 from rollmill.config.yaml_text import parse, written
 from rollmill.errors import Refused
 
-# ["train.steps=100"] of the command line, or {"train.steps": 100}; "@fast.yaml" among the first lays that file over
+# ["train.steps=100"] of the command line, or {"train.steps": 100}; "@fast.yaml" in the first form merges that file
 Overrides = Sequence[str] | Mapping[str, Any]
 FRAGMENT = "@"
 
@@ -112,7 +112,7 @@ def _given(tree: Any, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def with_fragments(fragments: Sequence[Path], overrides: Sequence[str]) -> list[str]:
-    """The overrides, and before them the files to lay over the config."""
+    """The overrides, and before them the files to merge into the config."""
     return [*(f"{FRAGMENT}{fragment}" for fragment in fragments), *overrides]
 
 
@@ -130,7 +130,7 @@ def _lay_over(
     given: Mapping[KeyPath, Origin],
     origins: dict[KeyPath, Origin],
 ) -> None:
-    """Put each value of a fragment in its place; unlike an override, a section keeps the keys that aren't named."""
+    """Merge a fragment, value by value; unlike an override, a section keeps the keys that aren't named."""
     for name, value in content.items():
         key = (*path, name)
         if isinstance(value, dict) and isinstance(values.get(name), dict):
@@ -171,7 +171,7 @@ def _key_and_value(text: str) -> tuple[str, Any]:
 
 
 def _apply(path: KeyPath, value: Any, values: dict[str, Any], origins: dict[KeyPath, Origin]) -> None:
-    """Put the value in its place; a mapping replaces the section, so that keys of another algorithm don't linger."""
+    """Put the value in its place; a mapping replaces the section: no keys of another algorithm are left."""
     section: Any = values
     for depth, step in enumerate(path[:-1], start=1):
         if section.get(step) is None:  # absent, or a section left empty in the file
@@ -201,9 +201,7 @@ def _plain(value: Any, path: KeyPath) -> Any:
         return str(value)
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    raise Refused(
-        f"{dotted(path)}: a {type(value).__name__} can't stand in a config: give numbers, text, lists or dicts"
-    )
+    raise Refused(f"{dotted(path)}: a {type(value).__name__} can't be in a config: give numbers, text, lists or dicts")
 
 
 # Files

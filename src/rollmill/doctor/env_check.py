@@ -1,4 +1,4 @@
-"""The check at start-up: an environment must give what its spaces promise."""
+"""The check at start-up: an environment must match its spaces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 20  # enough for an episode's start and, in most small tasks, its end
 
 
 class EnvSpaces(NamedTuple):
-    """What the rest of a run must know of its environment."""
+    """Facts about the environment that the rest of a run needs."""
 
     observation_space: gym.Space[Any]
     action_space: gym.Space[Any]
@@ -28,7 +28,7 @@ class EnvSpaces(NamedTuple):
 
 
 def check_group(config: EnvConfig) -> EnvSpaces:
-    """Play a few random steps and refuse an environment that breaks its promises, naming environment and step."""
+    """Play a few random steps and refuse an environment that doesn't match its spaces, naming environment and step."""
     size = min(2, config.group_size)
     group = make_group(config, size, verify=True)
     try:
@@ -41,7 +41,7 @@ def check_group(config: EnvConfig) -> EnvSpaces:
             over = result.terminated | result.truncated
         return EnvSpaces(group.observation_space, group.action_space, group.frame_skip, group.snapshot_size)
     finally:
-        with suppress(EnvironmentFailed):  # how it ends says nothing against how it plays
+        with suppress(EnvironmentFailed):  # an environment that fails to close can still be trained on
             group.close()
 
 

@@ -23,7 +23,7 @@ _NAMED = 3  # parameters that a refusal lists
 def check_network(network: Network, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
     """Refuse a network whose outputs don't fit the spaces or whose parameters the loss doesn't reach.
 
-    It works on a copy and lends it a generator, so that training starts as if there had been no check. A gradient
+    It works on a copy with a generator of its own, so that the check doesn't change the training. A gradient
     may well be zero at the start (a zero last layer makes it so): what counts is that there is one.
     """
     with reproducible(seed=0):

@@ -1,4 +1,4 @@
-"""The trial of restoring: what a run can promise about resuming is found out by doing it once, on a small scale."""
+"""Tests before training how exactly an environment can be restored: two are played, restored and compared."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def resume_grade(config: EnvConfig, seconds: float = 2.0) -> str:
 
 
 def _trial(fresh_player: Callable[[], _Player], draw: Generator, start: float, seconds: float) -> str | None:
-    """What is wrong with restoring; None if nothing is."""
+    """Why restoring is not exact; None if it is."""
     original = fresh_player()
     for steps in (*_HISTORY, _STEPS):
         original.begin(original.everyone, _seeds(original, draw))
@@ -60,23 +60,23 @@ def _trial(fresh_player: Callable[[], _Player], draw: Generator, start: float, s
     copy = fresh_player()
     copy.begin(copy.everyone, original.seeds)
     begins_equally = copy.first == original.first
-    is_restored = _restore(copy, original) and _goes_on_equally(copy, original, draw, start + seconds)
+    is_restored = _restore(copy, original) and _continues_equally(copy, original, draw, start + seconds)
     seeds = _seeds(original, draw)
     for player in (original, copy):
         player.begin(player.everyone, seeds)
     next_begins_equally = copy.first == original.first
-    # a snapshot may hold what the seed doesn't tell, such as the number of the episode
+    # a snapshot may hold what the seed doesn't determine, such as the number of the episode
     if is_restored and next_begins_equally and (begins_equally or original.group.snapshot_size):
         return None
     if not (begins_equally and next_begins_equally):
         return "gives another first observation for the same seed"
-    if not _goes_on_equally(copy, original, draw, start + seconds):
-        return "goes on differently for the same seed and actions"
+    if not _continues_equally(copy, original, draw, start + seconds):
+        return "continues differently for the same seed and actions"
     return EXACT_LATER
 
 
 class _Player:
-    """A group in play, with what it takes to restore its running episodes."""
+    """A group in play, with seeds and actions to restore its running episodes."""
 
     def __init__(self, group: EnvGroup) -> None:
         self.group = group
@@ -86,7 +86,7 @@ class _Player:
         self.actions: list[list[Array]] = [[] for _ in range(group.size)]
 
     def begin(self, rows: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
-        """Start episodes; an environment that fails, if only once, ends the trial."""
+        """Start episodes; a single failure of an environment ends the trial."""
         self.seeds[rows] = seeds[rows]
         self.group.reset(rows, self.seeds)
         self._refuse_troubles()
@@ -95,16 +95,16 @@ class _Player:
             self.actions[k].clear()
 
     def step(self, action: Array, rows: NDArray[np.bool_]) -> tuple[list[bytes], NDArray[np.bool_]]:
-        """Step; all that came of it as bytes, and which episodes ended."""
+        """Step; returns the outcome as bytes, and which episodes ended."""
         for k in np.flatnonzero(rows).tolist():
             self.actions[k].append(action[k].copy())
         result = self.group.step(action, rows)
         self._refuse_troubles()
-        told = [array.tobytes() for array in result] + self.shown()
-        return told, result.terminated | result.truncated
+        outcome = [array.tobytes() for array in result] + self.shown()
+        return outcome, result.terminated | result.truncated
 
     def play(self, draw: Generator, steps: int, deadline: float) -> None:
-        """Random steps, and a few more if all episodes have just begun: it is their middle that is asked for."""
+        """Random steps, and a few more if all episodes have just begun: they must be restored in the middle."""
         for t in range(steps + _FUTURE):
             if t and (monotonic() > deadline or t >= steps) and any(self.actions):
                 return
@@ -113,11 +113,11 @@ class _Player:
             self.begin(ended, _seeds(self, draw))
 
     def shown(self) -> list[bytes]:
-        """What the rows show."""
+        """The observations of all rows."""
         return [row_bytes(self.group.obs, k) for k in range(self.group.size)]
 
     def close(self) -> None:
-        """Close the environments; how they take it says nothing about restoring."""
+        """Close the environments; errors are ignored, they don't concern restoring."""
         with suppress(Exception):
             self.group.close()
 
@@ -131,7 +131,7 @@ def _seeds(player: _Player, draw: Generator) -> NDArray[np.int64]:
 
 
 def _restore(copy: _Player, original: _Player) -> bool:
-    """Bring every row of the copy, just reset, to where the original stands; by snapshot or else by replay."""
+    """Restore the state of the original in every row of the copy, just reset; by snapshot or else by replay."""
     return all(_restore_row(copy, original, k) for k in range(copy.group.size))
 
 
@@ -152,14 +152,14 @@ def _restore_row(copy: _Player, original: _Player, k: int) -> bool:
     return copy.shown()[k] == shown
 
 
-def _goes_on_equally(copy: _Player, original: _Player, draw: Generator, deadline: float) -> bool:
-    """Whether equal actions have equal consequences in both, into further episodes if it comes to that."""
+def _continues_equally(copy: _Player, original: _Player, draw: Generator, deadline: float) -> bool:
+    """Whether equal actions have equal outcomes in both, also in the episodes that follow."""
     for t in range(_FUTURE):
         if t and monotonic() > deadline:
             break
         action = random_actions(copy.group.action_space, copy.group.size, draw)
-        (told, ended), (copy_told, _) = (player.step(action, player.everyone) for player in (original, copy))
-        if told != copy_told:
+        (outcome, ended), (copy_outcome, _) = (player.step(action, player.everyone) for player in (original, copy))
+        if outcome != copy_outcome:
             return False
         seeds = _seeds(original, draw)
         for player in (original, copy):

@@ -18,7 +18,7 @@ from rollmill.models.torsos import choose_torso
 def refuse_unread(
     model: ModelConfig, network: Network, observation_space: gym.Space[Any], action_space: gym.Space[Any]
 ) -> None:
-    """Refuse what was set and does nothing here; what the config alone decides it has refused itself."""
+    """Refuse keys that have no effect with these spaces; the config itself refuses the others."""
     if model.is_custom:
         return
     torso, default = choose_torso(observation_space, model.torso, bool(model.conv)), ModelConfig()
@@ -27,12 +27,12 @@ def refuse_unread(
     layouts = [] if sees_rows else [layout for leaf in leaves if (layout := image_layout(leaf)) is not None]
     has_no_image, has_bytes = not layouts, any(layout.is_bytes for layout in layouts)
     for key, is_unread, why in (
-        ("features", has_no_image, "the observation is no image; set model.hidden instead"),
+        ("features", has_no_image, "the observation is not an image; set model.hidden instead"),
         ("hidden", is_published or torso == "cnn", "the observation is an image; set model.features instead"),
-        ("activation", is_published, "the observation is an image, and its torso has rectifiers"),
-        ("normalise_images", not has_bytes, "there is no image of bytes"),
-        ("conv", has_no_image, "the observation is no image; set model.hidden instead"),
-        ("vector_hidden", torso != "merged", "the observation is no dict; set model.hidden instead"),
+        ("activation", is_published, "the observation is an image, and its torso has ReLUs"),
+        ("normalise_images", not has_bytes, "there is no uint8 image"),
+        ("conv", has_no_image, "the observation is not an image; set model.hidden instead"),
+        ("vector_hidden", torso != "merged", "the observation is not a dict; set model.hidden instead"),
         ("initial_log_std", not isinstance(action_space, gym.spaces.Box), "the actions are discrete"),
         ("rescale_actions", not isinstance(action_space, gym.spaces.Box), "the actions are discrete"),
         ("shared", network.value is None, "this algorithm has no value function"),

@@ -57,7 +57,7 @@ class CartPoleGroup:
         self._steps = np.zeros(size, np.int64)
         self._ended = np.ones(size, bool)  # no episode runs before the first reset
         self._has_ended = True  # any of _ended; a Python bool, because asking an array costs 2 µs
-        self._oldest = 0  # an upper bound of _steps: the limit need not be looked at before it is reached
+        self._oldest = 0  # an upper bound of _steps: below the limit no row needs to be checked
 
         self._change = np.zeros((4, size))  # rows: the derivatives of the state's rows
         # views made once: each costs as much as an operation
@@ -155,7 +155,7 @@ class CartPoleGroup:
         """Nothing to free."""
 
     def _look_again(self) -> None:
-        """Note what `step` skips its checks by, after rows were changed from outside."""
+        """Update the flags by which `step` skips its checks, after rows were reset or restored."""
         self._has_ended = b"\1" in self._ended.tobytes()
         self._oldest = int(self._steps.max())
 

@@ -1,4 +1,4 @@
-"""What can be said about environments in a config file: section `env`."""
+"""Settings of environments: section `env` of a config."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from rollmill.config.base import Config
 from rollmill.envs.names import is_atari
 
-ATARI_STACK = 4  # frames; what Atari agents have looked at since Mnih et al. (2015)
+ATARI_STACK = 4  # frames, as since Mnih et al. (2015)
 
 
 AtariPreset = Literal["classic", "machado", "dopamine", "apex"]
-# What publications agree on under these names; a key that is given with a preset wins over it.
+# Published settings by name; a key that is given with a preset wins over it.
 ATARI_PRESETS: dict[AtariPreset, dict[str, Any]] = {
     "classic": {"noop_max": 30, "sticky": 0.0, "full_actions": False, "one_life": False, "max_frames": 108_000},
     "machado": {"noop_max": 0, "sticky": 0.25, "full_actions": True, "one_life": False, "max_frames": 18_000},
@@ -74,7 +74,7 @@ class EnvConfig(Config):
         default=None, ge=1, description="agent decisions after which to truncate, instead of the registered limit"
     )
     previous: bool = Field(
-        default=False, description="also show the last action and reward, as recurrent agents like to see them"
+        default=False, description="add the last action and reward to the observation, for recurrent agents"
     )
     reward_scale: float = Field(
         default=1.0, gt=0.0, description="factor on rewards before learning; returns are logged raw"
@@ -98,14 +98,14 @@ class EnvConfig(Config):
     def _refuse_unread_keys(self) -> EnvConfig:
         """A key that would not be read is an error: it looks like a setting and does nothing."""
         if "atari" in self.model_fields_set and not self.is_atari:
-            raise ValueError(f"env.atari is not read: env.id={self.id} is no Atari game; remove it")
+            raise ValueError(f"env.atari is not read: env.id={self.id} is not an Atari game; remove it")
         if self.args and self.is_atari:
             raise ValueError(f"env.args is not read: env.id={self.id} is an Atari game; use env.atari instead")
         return self
 
     @model_serializer(mode="wrap")
     def _leave_out_unread_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What is written loads again: the section that would be refused as unread is left out."""
+        """Leave out the section that would be refused as unread, so that the dump can be loaded again."""
         tree: dict[str, Any] = serialize(self)
         if not self.is_atari:
             tree.pop("atari", None)

@@ -28,7 +28,7 @@ C = TypeVar("C", bound=Config)
 
 
 class Family(Protocol):
-    """What the module of a family offers; it may also have an `examine` (see `examine_of`)."""
+    """What the module of a family must have; it may also have an `examine` (see `examine_of`)."""
 
     SCRIPTS: Mapping[str, Callable[[EnvConfig, int], Player]]  # scripted baselines: config and group size → player
     PATHS: tuple[str, ...]  # arguments that name files or folders of the user's
@@ -77,7 +77,7 @@ def find_family(config: EnvConfig) -> Family | None:
 def make_native(family: Family, config: EnvConfig, size: int, pictures: bool) -> EnvGroup:
     """A group of a family; an id that the family doesn't know is refused with the nearest one."""
     known = family.names()
-    if known and config.id not in known and not config.is_atari:  # without names the family says what is missing
+    if known and config.id not in known and not config.is_atari:  # a family without names reports what is not installed
         raise Refused(f"env.id={config.id}: no such environment; {suggest(config.id, known)}")
     return family.make_group(config, size, pictures)
 
@@ -109,5 +109,5 @@ def path_args(config: EnvConfig) -> tuple[str, ...]:
 
 
 def read_args(config: EnvConfig, schema: type[C]) -> C:
-    """The arguments of the environment as the family's own record; what is wrong with them is refused in one line."""
+    """The arguments of the environment as the family's own record; mistakes are refused in one line."""
     return validate(schema, config.args, {(): Origin(f"env.id={config.id}, env.args")})

@@ -6,7 +6,7 @@ while True:
     over = result.terminated | result.truncated
     group.reset(over, next_seeds)                        # only now do ended rows show a new episode
 
-A row whose environment fails for good is `broken`: its step counts for nothing, and it needs a reset.
+A row whose environment fails for good is `broken`: its step doesn't count, and it needs a reset.
 
 An episode continues elsewhere from a snapshot, or by resetting with its seed and playing its actions again:
 
@@ -16,7 +16,7 @@ An episode continues elsewhere from a snapshot, or by resetting with its seed an
 A gymnasium environment offers snapshots through two methods, on itself or on an outer wrapper of its own:
 `snapshot() -> bytes`, the whole state of the running episode, its random generator included, and
 `restore(data: bytes) -> None`, called after `reset` with the episode's seed on a fresh instance made with the same
-arguments. It needn't bother with gymnasium's own time limit or with the observation. Snapshots are never executed, so
+arguments. Gymnasium's own time limit and the observation are handled for it. Snapshots are never executed, so
 don't pickle. Without the two methods (or under a foreign wrapper that lacks them) episodes are played again.
 """
 
@@ -60,7 +60,7 @@ class Trouble:
     index: int  # row of the group
     call: str  # "step" or "reset"
     message: str  # one line: environment, row, call and what was raised
-    traceback: str  # "" where nothing was raised: the call gave nonsense
+    traceback: str  # "" where nothing was raised: the call returned invalid values
     is_rebuilt: bool
 
 
@@ -98,7 +98,7 @@ class EnvGroup(Protocol):
     def snapshot(self, k: int) -> bytes:
         """The whole state of row k's running episode, what it shows and its step counts included.
 
-        b"" where there is none to be had; rarely longer than `snapshot_size`. Then the episode must be played again.
+        b"" if none is available; rarely longer than `snapshot_size`. Then the episode must be played again.
         """
         ...
 
@@ -111,18 +111,18 @@ class EnvGroup(Protocol):
         ...
 
     def render(self, k: int) -> Array:
-        """A picture of row k as it stands: uint8 [H, W, 3], both sides even; `NoPicture` if there is none.
+        """A picture of row k as it is now: uint8 [H, W, 3], both sides even; `NoPicture` if there is none.
 
         Only of a group that was made for it (`make_group(..., pictures=True)`).
         """
         ...
 
     def info(self, k: int) -> dict[str, Any]:
-        """What the environment says next to the observation about row k's last step or reset; {} if nothing."""
+        """The info dict of row k's last step or reset; {} if there is none."""
         ...
 
     def close(self) -> None:
-        """Free what the environments hold."""
+        """Close the environments."""
         ...
 
 

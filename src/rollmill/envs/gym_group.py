@@ -31,7 +31,7 @@ _MOST_TROUBLES = 1000  # kept until they are read, which may never happen
 class GymGroup:
     """K environments made by one constructor and stepped in turn; the contract is `EnvGroup`.
 
-    An environment that fails is made again, brought to where it was by its seed and actions, and asked once more; if
+    An environment that fails is rebuilt, brought to where it was by its seed and actions, and called once more; if
     that fails too its row is broken. With `verify`, all that the environments give is first compared with their spaces
     (for the check at start-up), and every failure is raised.
     """
@@ -118,7 +118,7 @@ class GymGroup:
             raise NoPicture(f"{failure}; it can't be drawn") from failure
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             what = "nothing" if picture.dtype == object else f"{picture.dtype} {picture.shape}"
-            raise NoPicture(f"{name}: render() gives {what}, no RGB picture; its render_mode must be rgb_array")
+            raise NoPicture(f"{name}: render() gives {what}, not an RGB picture; its render_mode must be rgb_array")
         return even_sided(picture)
 
     def info(self, k: int) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class GymGroup:
         return info if isinstance(info, dict) else {}
 
     def close(self) -> None:
-        """Close every environment; the first failure is told when all have been tried."""
+        """Close every environment, then raise the first failure."""
         failures: list[EnvironmentFailed] = []
         for instance in self._instances:
             try:
@@ -161,7 +161,7 @@ class GymGroup:
         try:
             reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
         except (ValueError, TypeError) as error:
-            raise EnvironmentFailed(f"{instance.name}, step {step}: reward or flags are no numbers: {error}") from error
+            raise EnvironmentFailed(f"{instance.name}, step {step}: reward or flags aren't numbers: {error}") from error
         self._store(k, step, observation)
         instance.keep(action)
         self._steps[k] = step
@@ -186,25 +186,25 @@ class GymGroup:
         self._advance(k, action)
 
     def _save(self, k: int, call: str, failure: EnvironmentFailed, try_again: Callable[[], None]) -> None:
-        """Give a failed row its second chance, unless it had that already; report what came of it."""
+        """Try a failed row once more in a rebuilt environment, unless it was tried already; record the outcome."""
         if self._verify and isinstance(failure, MisshapenResult):
             self._refuse(k, self._steps[k] + (call == "step"), failure.fault)
         if self._verify or isinstance(failure, OutOfMemory):
             raise failure
-        message, traceback = str(failure), _told(failure)
+        message, traceback = str(failure), _traceback(failure)
         if not self.broken[k] and (second := _attempt(self._instances[k].rebuild) or _attempt(try_again)):
             if isinstance(second, OutOfMemory):
                 raise second
             again = "the same" if str(second) == message else str(second)
             message = f"{message}; after a rebuild: {again}"
-            traceback = f"{traceback}\nAfter a rebuild:\n{_told(second)}"
+            traceback = f"{traceback}\nAfter a rebuild:\n{_traceback(second)}"
             self.broken[k] = True
             self._running[k] = False
         self._last_trouble[k] = message
         self.troubles.append(Trouble(k, call, message, traceback, is_rebuilt=not self.broken[k]))
 
     def _store(self, k: int, step: int, observation: Any) -> None:
-        """Copy an observation into row k, all of it or nothing."""
+        """Copy an observation into row k, completely or not at all."""
         if self._verify:
             self._refuse(k, step, observation_fault(self.observation_space, observation))
         try:
@@ -228,7 +228,7 @@ def _frame_rate(env: gym.Env[Any, Any]) -> float:
 
 
 def _attempt(call: Callable[..., None], *args: Any) -> EnvironmentFailed | None:
-    """How a call failed, if it did; the second chance is taken outside of this, lest tracebacks pile up."""
+    """How a call failed, if it did; the second try is outside of this, so that tracebacks are not chained."""
     try:
         call(*args)
     except EnvironmentFailed as failure:
@@ -266,6 +266,6 @@ def _keyed(observation: Any) -> Nested:
     return observation
 
 
-def _told(failure: EnvironmentFailed) -> str:
+def _traceback(failure: EnvironmentFailed) -> str:
     """The traceback of what the environment's code raised; "" where it raised nothing."""
     return "".join(format_exception(failure.__cause__)) if failure.__cause__ else ""

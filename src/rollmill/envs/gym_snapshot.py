@@ -16,9 +16,9 @@ _PLAIN_WRAPPERS = (OrderEnforcing, PassiveEnvChecker, TimeLimit)  # whose state 
 
 
 def measure_state(env: gym.Env[Any, Any], construct: Callable[[], gym.Env[Any, Any]]) -> int:
-    """Twice the bytes of a first state, since states may grow within an episode; 0 if there are none to be had.
+    """Twice the bytes of a first state, since states may grow within an episode; 0 without snapshots.
 
-    A further instance is measured, because a reset too many could be seen in the one that is to play.
+    A separate instance is measured, because an extra reset could change the one that will play.
     """
     if _owner(env)[0] is None:
         return 0

@@ -43,7 +43,7 @@ class Instance:
 
     def step(self, action: Array) -> tuple[Any, Any, Any, Any]:
         """What the environment gives for an action, `info` aside; `keep` the action once the result is found good."""
-        # a copy: an environment may keep its action, or change it, and neither is the business of the agent or the log
+        # a copy: an environment may keep or change its action; agent and log must not see that
         observation, reward, terminated, truncated, self.info = self._ask("step", action.copy())
         return observation, reward, terminated, truncated
 
@@ -52,7 +52,7 @@ class Instance:
         self._actions.add(action)
 
     def rebuild(self) -> None:
-        """A new environment in the place of the old one, whose failure to close is of no interest any more."""
+        """Replace the environment by a new one; errors from closing the old one are ignored."""
         with suppress(Exception):
             self.close()
         try:
@@ -75,16 +75,16 @@ class Instance:
         return observation
 
     def snapshot(self) -> bytes:
-        """The environment's state by its own means, from which a rebuild then starts."""
+        """The environment's own snapshot, from which a rebuild then starts."""
         try:
             self._start = watched(take_state, OTHER)(self.env)
         except Exception as error:
-            raise failed(f"{self.name} raised in snapshot(): {_told(error)}", error) from error
+            raise failed(f"{self.name} raised in snapshot(): {_described(error)}", error) from error
         self._actions.clear()
         return self._start
 
     def restore(self, state: bytes) -> None:
-        """Set the state of an environment that has just been reset, by its own means."""
+        """Restore the environment's own snapshot; it has just been reset."""
         self._set_state(state)
         if self.snapshot() != state:
             raise EnvironmentFailed(f"{self.name}: after restore() its snapshot() differs from what was restored")
@@ -101,10 +101,10 @@ class Instance:
         try:
             watched(restore_state, OTHER)(self.env, state)
         except Exception as error:
-            raise failed(f"{self.name} raised in restore(): {_told(error)}", error) from error
+            raise failed(f"{self.name} raised in restore(): {_described(error)}", error) from error
 
     def _ask(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """What a call gave, if it is as many values as gymnasium's interface has."""
+        """The result of a call; it must have as many values as gymnasium's interface says."""
         result = self._call(method, *args, **kwargs)
         count = _COUNTS[method]
         if not isinstance(result, tuple) or len(result) != count:
@@ -118,8 +118,8 @@ class Instance:
             return getattr(self.env, method)(*args, **kwargs)
         except SignalExit:
             raise
-        except (Exception, SystemExit) as error:  # sys.exit() in an environment is no reason for us to go
-            raise failed(f"{self.name} raised in {method}(): {_told(error)}", error) from error
+        except (Exception, SystemExit) as error:  # sys.exit() in an environment doesn't end the run
+            raise failed(f"{self.name} raised in {method}(): {_described(error)}", error) from error
         finally:
             PULSE.leave()
 
@@ -138,7 +138,7 @@ def watched(call: Callable[..., T], what: int = MAKE) -> Callable[..., T]:
 
 
 class MisshapenResult(EnvironmentFailed):
-    """An environment returned something else than gymnasium's interface says; `fault` says what."""
+    """An environment returned something other than gymnasium's interface says; `fault` describes it."""
 
     def __init__(self, name: str, fault: str) -> None:
         super().__init__(f"{name}: {fault}")
@@ -146,16 +146,16 @@ class MisshapenResult(EnvironmentFailed):
 
 
 class OutOfMemory(EnvironmentFailed):
-    """An environment got no memory: that is the process's trouble, and rebuilding the environment doesn't help."""
+    """An environment ran out of memory: the whole process is affected, and rebuilding the environment doesn't help."""
 
 
 def failed(message: str, error: BaseException) -> EnvironmentFailed:
-    """The failure to raise for what the environment's code raised."""
+    """The `EnvironmentFailed` for an exception of the environment's code."""
     is_memory = isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError)
     return (OutOfMemory if is_memory else EnvironmentFailed)(message)
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,4 @@
-"""The one door to environments: what `env.id` names becomes an env group."""
+"""Makes env groups from what `env.id` names."""
 
 from __future__ import annotations
 
@@ -72,19 +72,19 @@ def _constructor(config: EnvConfig, pictures: bool) -> Constructor:
         if config.id not in PROBES:
             raise Refused(f"env.id={config.id}: no such probe; {suggest(config.id, list(PROBES))}")
         return _from_class(config, PROBES[config.id], pictures)
-    if config.id.rpartition(":")[2].isidentifier() and ":" in config.id:  # "package:Name-v0" is gymnasium's business
+    if config.id.rpartition(":")[2].isidentifier() and ":" in config.id:  # "package:Name-v0" is for gymnasium
         return _from_class(config, load_object(config.id, "env.id"), pictures)
     return _from_registry(config, pictures)
 
 
 def _from_class(config: EnvConfig, make: Any, pictures: bool) -> Constructor:
-    """A constructor around a class or a function that returns an environment, told to draw if it can be told."""
+    """A constructor around a class or a function that returns an environment; `render_mode` is set if it takes one."""
     if not callable(make) or (isinstance(make, type) and not issubclass(make, gym.Env)):
         what = "is neither a gymnasium.Env nor a function that returns one"
         raise Refused(f"env.id={config.id}: {config.id.rpartition(':')[2]} {what}; name another or derive it")
 
-    is_told = pictures and "render_mode" not in config.args and "render_mode" in signature(make).parameters
-    drawing = {"render_mode": "rgb_array"} if is_told else {}
+    takes_mode = pictures and "render_mode" not in config.args and "render_mode" in signature(make).parameters
+    drawing = {"render_mode": "rgb_array"} if takes_mode else {}
 
     def construct() -> gym.Env[Any, Any]:
         try:

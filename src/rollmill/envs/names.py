@@ -11,7 +11,7 @@ from rollmill.errors import Refused
 
 # "ALE/Pong-v5" and "PongNoFrameskip-v4" name a game whether or not the emulator is installed.
 _MARKED = re.compile(r"ALE/(?P<ale>\w+)-v5|(?P<legacy>\w+)NoFrameskip-v4")
-# ale-py brings their files but has no rules for one player in them; loading one ends the whole process.
+# ale-py has their ROMs but no single-player mode for them; loading one ends the whole process.
 _FOR_TWO = ("combat", "joust", "maze_craze", "warlords")
 
 
@@ -61,7 +61,7 @@ def _folded(name: str) -> str:
 
 
 def suggest(name: str, known: list[str]) -> str:
-    """The nearest known name; unlike `errors.nearest` it never recites the list, which is too long for a line."""
+    """The nearest known name; unlike `errors.nearest` it never prints the whole list, which is too long for a line."""
     if near := get_close_matches(name, known, n=1, cutoff=0.6):
         return f"did you mean '{near[0]}'?"
     return "`rollmill list envs` shows what is known"

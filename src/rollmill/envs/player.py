@@ -13,7 +13,7 @@ from rollmill.types import Array
 
 
 class Player(Protocol):
-    """Decides for all rows of a group; may look behind the observations (`base_group`), as scripts do."""
+    """Decides for all rows of a group; may read the state of the environments (`base_group`), as scripts do."""
 
     def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
         """Actions as an agent stores them; `reset[k]` says that row k shows the first observation of an episode."""
@@ -24,7 +24,7 @@ MakePlayer = Callable[[int], Player]  # for a group of that size
 
 
 def base_group(group: EnvGroup) -> EnvGroup:
-    """The group that steps the environments, without what was laid around it (stacked frames and such)."""
+    """The group that steps the environments, without its wrappers (stacked frames and such)."""
     while (inner := getattr(group, "inner", None)) is not None:
         group = inner
     return group

@@ -20,11 +20,11 @@ _KIND = "previous action and reward"
 
 
 class PreviousGroup:
-    """A group whose observation is a dict with two parts more; the contract is `EnvGroup`.
+    """Adds two entries to the observation, which becomes a dict; the contract is `EnvGroup`.
 
-    `previous_action`: a one for each choice that was made among zeros, or the values as the environment took them
-    (clipped); `previous_reward`: raw, [1]. Both are zero at the start of an episode. What was no dict before is the
-    part `observation`.
+    `previous_action`: one-hot for discrete actions, otherwise the values as the environment took them (clipped);
+    `previous_reward`: raw, [1]. Both are zero at the start of an episode. An observation that was not a dict becomes
+    the entry `observation`.
     """
 
     def __init__(self, group: EnvGroup) -> None:
@@ -107,14 +107,14 @@ def _action_space(space: gym.Space[Any]) -> gym.spaces.Box:
     """How an action is shown: one row of floats."""
     spaces.action_spec(space)  # refuses what can't be acted in
     if isinstance(space, gym.spaces.Box):
-        # zeros belong to it whatever the bounds: they stand for no action
+        # zero is always within: it means no action yet
         low, high = np.minimum(space.low, 0).ravel(), np.maximum(space.high, 0).ravel()
         return gym.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
     return gym.spaces.Box(0.0, 1.0, (int(_sizes(space).sum()),), np.float32)
 
 
 def _starts(space: gym.Space[Any]) -> NDArray[np.int64] | None:
-    """Where each choice's ones begin in the row; None if the action is no choice but values."""
+    """Where the one-hot part of each choice starts in the row; None for continuous actions."""
     if isinstance(space, gym.spaces.Box):
         return None
     sizes = _sizes(space)
@@ -122,5 +122,5 @@ def _starts(space: gym.Space[Any]) -> NDArray[np.int64] | None:
 
 
 def _sizes(space: Any) -> NDArray[np.int64]:
-    """Among how many each choice is."""
+    """Number of options of each choice."""
     return np.atleast_1d(np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64))

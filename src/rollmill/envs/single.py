@@ -1,4 +1,4 @@
-"""One environment of ours as an ordinary gymnasium environment, for other people's tools."""
+"""One environment of ours as an ordinary gymnasium environment, for other libraries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class GroupEnv(gym.Env[Any, Any]):
         return self._group.render(0)
 
     def close(self) -> None:
-        """Free what the environment holds."""
+        """Close the environment."""
         self._group.close()
 
     def _seen(self) -> Any:

@@ -1,4 +1,4 @@
-"""Snapshots as bytes: parts behind a checksum, so that what is no snapshot, or another's, is refused and not played."""
+"""Snapshots as bytes: a checksum, then the parts. Damaged data and snapshots of another kind are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADER = struct.Struct("<II")
 
 
 def pack(kind: str, *parts: bytes) -> bytes:
-    """The parts as one piece; `kind` says whose snapshot it is."""
+    """The parts as one block of bytes; `kind` names the environment that made the snapshot."""
     every = (kind.encode(), *parts)
     lengths = struct.pack(f"<{len(every)}I", *map(len, every))
     body = b"".join((_HEADER.pack(0, len(every))[4:], lengths, *every))
@@ -25,7 +25,7 @@ def pack(kind: str, *parts: bytes) -> bytes:
 def unpack(kind: str, data: bytes, count: int) -> list[bytes]:
     """The parts again; ValueError unless the data is whole, of this kind and of `count` parts."""
     if len(data) < _HEADER.size or crc32(memoryview(data)[4:]) != int.from_bytes(data[:4], "little"):
-        raise ValueError(f"{len(data)} bytes that are no snapshot: the checksum is wrong")
+        raise ValueError(f"{len(data)} bytes that are not a snapshot: the checksum is wrong")
     _, found = _HEADER.unpack_from(data)
     if found != count + 1:
         raise ValueError(f"a snapshot of {found - 1} parts where {kind} has {count}")
@@ -40,7 +40,7 @@ def unpack(kind: str, data: bytes, count: int) -> list[bytes]:
 
 
 def packed_size(kind: str, *lengths: int) -> int:
-    """How long `pack` gets for parts of these lengths."""
+    """Length of what `pack` returns for parts of these lengths."""
     return _HEADER.size + 4 * (len(lengths) + 1) + len(kind.encode()) + sum(lengths)
 
 

@@ -43,7 +43,7 @@ class Tracer(gym.Env[Array, Array]):
         self._trace = Trace(0, -1, 0, 0)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Start the episode that the seed stands for."""
+        """Start the episode of the seed."""
         super().reset(seed=seed)
         if seed is None:
             raise ValueError("the tracer encodes the seed of its episode: reset it with one")
@@ -59,7 +59,7 @@ class Tracer(gym.Env[Array, Array]):
         return encode(trace), reward, over and not self._truncates, over and self._truncates, {}
 
     def snapshot(self) -> bytes:
-        """The running episode; it takes a snapshot to restore, for seed and actions don't tell the episode's number."""
+        """The running episode; restoring needs a snapshot, because the seed doesn't determine the episode's number."""
         return _SNAPSHOT.pack(*self._trace)
 
     def restore(self, data: bytes) -> None:

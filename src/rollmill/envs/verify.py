@@ -25,7 +25,7 @@ def observation_fault(space: gym.Space[Any], value: Any, path: str = "") -> str 
     try:
         array = np.asarray(value)
     except ValueError:  # a ragged list
-        return f"{name} is a {type(value).__name__} that is no array"
+        return f"{name} is a {type(value).__name__} that is not an array"
     if array.shape != space.shape:
         return f"{name} has shape {array.shape}, the space says {space.shape}"
     expected = np.dtype(space.dtype)  # leaves always have one

@@ -1,9 +1,9 @@
 """The flight log: every free choice of a run, in the order in which the learner made it.
 
-Asynchronous training is free in one thing: which unrolls, made with which weights, an update consumes and in which
+Asynchronous training has one degree of freedom: which unrolls, made with which weights, an update consumes and in which
 order. All else follows from the seed. So a file of a few dozen bytes per unroll is enough to run the whole training
-again, one step after the other, to the same bits (`rollmill retrace`). With every unroll go checksums of what is in it,
-so that a run which takes another way is found out at the first unroll in which it does.
+again, one step after the other, to the same bits (`rollmill retrace`). Every unroll is logged with checksums
+of its contents, so that a divergence is found at the first unroll that differs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["NAME", "Flight", "FlightWriter", "NoFlight", "checksums", "learned_c
 
 
 class Flight(Protocol):
-    """Who hears of the learner's choices: it writes them down, or compares them with what was written."""
+    """Receives the learner's choices: to log them, or to compare them with a log."""
 
     pending: tuple[Consumed, ...]  # what was consumed since the last update
 
@@ -55,13 +55,13 @@ class Flight(Protocol):
         """The update is made."""
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
-        """Something rare happened."""
+        """A rare event happened."""
 
 
 def checksums(unroll: Mapping[str, Nested], fields: Fields) -> tuple[int, ...]:
     """The checksums of an unroll, in the order of CHECKSUMS.
 
-    Of the observations only the last counts: each shows in what the policy records of it, and reading all of them
+    Of the observations only the last is covered: the others affect what the policy records, and reading all of them
     would cost more than everything else here.
     """
     length = int(unroll["length"])
@@ -74,7 +74,7 @@ def checksums(unroll: Mapping[str, Nested], fields: Fields) -> tuple[int, ...]:
 
 
 def learned_checksum(metrics: Metrics) -> int:
-    """Of what an update reports: losses and norms depend on every bit of its parameters."""
+    """Checksum of an update's metrics: losses and norms depend on every bit of its parameters."""
     names = sorted(metrics)
     return zlib.crc32(
         np.array([metrics[name] for name in names], np.float64).tobytes(), zlib.crc32("|".join(names).encode())
@@ -104,9 +104,9 @@ class NoFlight:
 
 
 class FlightWriter:
-    """Appends to the flight log of a run; a record is with the system, whole, before the next update begins.
+    """Appends to the flight log of a run; each record is written completely before the next update begins.
 
-    A disk that is full ends the log and not the run: `complaint` says so.
+    A full disk ends the log but not the run; `complaint` is the message about it.
     """
 
     def __init__(self, path: Path, hash_every: int, fields: Fields) -> None:
@@ -127,7 +127,7 @@ class FlightWriter:
             self._give_up(error)
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
-        """Record what the update learns from; written with its result."""
+        """Keep what the update learns from; it is written with the result."""
         begun = time.thread_time()
         self.pending += tuple(
             Consumed(ticket, incarnation, checksums(arrays, self._fields)) for ticket, incarnation, arrays in unrolls
@@ -138,7 +138,7 @@ class FlightWriter:
         """Nothing."""
 
     def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
-        """Write the update down, and from time to time a hash of all parameters."""
+        """Log the update, and at intervals a hash of all parameters."""
         begun = time.thread_time()
         records = [UpdateEntry(update, learned_checksum(metrics), self.pending).pack()]
         self.pending = ()
@@ -157,13 +157,13 @@ class FlightWriter:
         self.mark = None if self._file is None else self._crc
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
-        """Write something rare down; at the end also what an update was to learn from that ended the run."""
+        """Log a rare event; for `stopped` also the unrolls of an update that failed and ended the run."""
         if kind == "stopped" and self.pending:
             self._append(AttemptEntry(update + 1, self.pending).pack())
         self._append(Note(kind, update, facts).pack())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -206,6 +206,6 @@ class FlightWriter:
 
 
 def _unused(path: Path) -> Path:
-    """The path, or with the first number after it under which there is nothing yet."""
+    """The path, or the path with the first unused number appended."""
     numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
     return next(name for name in chain([path], numbered) if not name.exists())

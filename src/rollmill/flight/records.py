@@ -1,7 +1,7 @@
 """The records of a flight log, in memory and on disk.
 
 The file is a chain of records, each `length | checksum | payload`. The checksum covers the one before it, so that a
-record can't be changed, left out or moved without notice. A process that was killed leaves half a record at most, at
+record can't be changed, left out or moved undetected. A process that was killed leaves half a record at most, at
 the end.
 """
 
@@ -69,7 +69,7 @@ class UpdateEntry:
 
 @dataclass(frozen=True)
 class AttemptEntry:
-    """An update that was begun and ended the run: what it was to learn from."""
+    """An update that failed and ended the run: the unrolls that it was learning from."""
 
     update: int
     unrolls: tuple[Consumed, ...]
@@ -93,7 +93,7 @@ class HashEntry:
 
 @dataclass(frozen=True)
 class Note:
-    """Something rare: `begun` (also again, from a checkpoint), `lost`, `replaced`, `limit`, `stopped`."""
+    """A rare event: `begun` (also again, from a checkpoint), `lost`, `replaced`, `limit`, `stopped`."""
 
     kind: str
     update: int  # after which it happened
@@ -127,7 +127,7 @@ class FlightLog:
     marks: frozenset[int] = frozenset()  # of the processes that wrote it: the checksums of their `begun`
 
     def lineage(self) -> list[Entry]:
-        """The entries that led to the end: without updates that were undone by going back to a checkpoint."""
+        """The entries that led to the end, without updates that were undone by resuming from a checkpoint."""
         kept: list[Entry] = []
         for entry in self.entries:
             if isinstance(entry, Note) and entry.kind == "begun":
@@ -137,13 +137,13 @@ class FlightLog:
 
 
 def _leads_to(entry: Entry, update: int) -> bool:
-    """Whether the entry belongs to the way to an update; a lost episode belongs to the update that comes next."""
+    """Whether the entry is part of the history up to an update; a lost episode belongs to the next update."""
     is_ahead = isinstance(entry, Note) and entry.kind == "lost"
     return entry.update + is_ahead <= update
 
 
 def read_flight(path: Path) -> FlightLog:
-    """Read as much as is whole; refused if it was written in a way that is not known here."""
+    """Read all complete records; refused if the format version is unknown."""
     try:
         return parse_flight(path.read_bytes())
     except Refused as refusal:
@@ -166,7 +166,7 @@ def parse_flight(data: bytes) -> FlightLog:
             break
         try:
             if len(payload) < length or zlib.crc32(payload, crc) != expected:
-                raise ValueError("its length or checksum is another one")
+                raise ValueError("its length or checksum is wrong")
             entries.append(entry := _entry(payload))
         except (ValueError, KeyError, struct.error):
             damage = f"the record after update {entries[-1].update if entries else 0} is damaged (byte {position})"
@@ -183,11 +183,11 @@ def _unknown(data: bytes) -> FlightLog:
     if other := re.match(rb"rollmill flight log (\d+)\n", data):
         number = other[1].decode()
         raise Refused(f"has version {number} and {VERSION} is known here; use the rollmill that made the run")
-    return FlightLog((), 0, 0, "it is no flight log, or its beginning is damaged")
+    return FlightLog((), 0, 0, "it is not a flight log, or its beginning is damaged")
 
 
 def _may_be_cut(payload: bytes, length: int) -> bool:
-    """Whether the beginning of a record is one of that length: a damaged length must not pass for the log's end."""
+    """Whether a truncated record starts like one of that length: a damaged length must not look like the log's end."""
     kind = payload[:1]
     if kind in (_UPDATED, _ATTEMPTED) and len(payload) >= _UPDATE.size:
         return bool(length == _UPDATE.size + _UPDATE.unpack_from(payload)[3] * _UNROLL.size)

@@ -1,7 +1,7 @@
 """The resume point of every actor, derived from the unrolls that are committed.
 
 An actor's state between two unrolls follows from its unrolls: what it saw last, what it remembered, which episodes
-run and which actions they consist of. So nothing is asked of the actors: a new actor built at a resume point continues
+run and which actions they consist of. So the actors are never queried: a new actor built from a resume point continues
 exactly as the old one would have.
 """
 
@@ -20,7 +20,7 @@ from rollmill.types import LONGEST_REPLAY, QUARANTINE_AFTER, Array, Problem, Res
 
 
 class Trail:
-    """The actions of one running episode in pieces, one per unroll: joining them waits for the day they are needed."""
+    """The actions of one running episode in pieces, one per unroll; they are joined only when needed."""
 
     def __init__(self, actions: Array | None) -> None:
         self._pieces = [] if actions is None else [actions]
@@ -28,7 +28,7 @@ class Trail:
         self._is_lost = actions is None  # too long to keep
 
     def copy(self) -> Trail:
-        """One that can be lengthened by itself."""
+        """A copy that can be extended independently."""
         other = Trail(None)
         other._pieces, other._length, other._is_lost = list(self._pieces), self._length, self._is_lost
         return other
@@ -61,7 +61,7 @@ class Journal:
         self._trails: dict[int, dict[int, Trail]] = {}  # by actor and environment
 
     def advance(self, actor: int, unroll: Mapping[str, Nested]) -> None:
-        """Take note of an unroll that has been consumed."""
+        """Record an unroll that has been consumed."""
         _follow(self._trails.setdefault(actor, {}), unroll)
         self._points[actor] = _behind(unroll)
 
@@ -91,11 +91,11 @@ class Journal:
 
     @property
     def quarantined(self) -> int:
-        """Environments whose last unrolls were all spoilt."""
+        """Environments that failed in each of their last unrolls."""
         return sum(int((point.failures >= QUARANTINE_AFTER).sum()) for point in self._points.values())
 
     def arrays(self) -> dict[str, Array]:
-        """Everything as named arrays, for a checkpoint; leaves are numbered, for their keys may hold anything."""
+        """Everything as named arrays, for a checkpoint; leaves are numbered, because their keys may hold anything."""
         named: dict[str, Array] = {}
         for actor, point in self.resume_points({}).items():
             for field in ("obs", "state"):
@@ -109,7 +109,7 @@ class Journal:
         return named
 
     def restore(self, named: Mapping[str, Array]) -> None:
-        """Take back what `arrays` gave."""
+        """Restore what `arrays` returned."""
         self._points = resume_points_from(named, self._problem)
         self._trails = {
             actor: {k: Trail(actions) for k, actions in enumerate(point.actions)}
@@ -159,9 +159,9 @@ def _behind(unroll: Mapping[str, Nested]) -> ResumePoint:
 
 
 def _follow(trails: dict[int, Trail], unroll: Mapping[str, Nested]) -> None:
-    """Lengthen the trails of the environments by an unroll, or restart them."""
+    """Extend the trails of the environments by an unroll, or restart them."""
     for k, (is_new, actions) in enumerate(_last_actions(unroll)):
-        # where the first row begins an episode, the one before it was given up
+        # where the first row begins an episode, the episode before it was abandoned
         if is_new or unroll["reset"][0][k] or k not in trails:
             trails[k] = Trail(actions.copy())
         else:

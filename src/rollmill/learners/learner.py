@@ -147,12 +147,12 @@ class Learner:
         return self.sequencer.ledger.missing()
 
     def reissue(self, actor: int) -> None:
-        """Send the actor's tickets again, to a new incarnation that never saw them."""
+        """Send the actor's tickets again after it was rebuilt: the new one never received them."""
         if self._has_begun and not self._has_enough:
             self.sequencer.reissue(actor, self.trainer.version, self.trainer.updates)
 
     def retarget(self, steps: int) -> None:
-        """Train for this many steps in all, as a run resumed with another `train.steps` does."""
+        """Change the total number of steps, for a run resumed with another `train.steps`."""
         self._target_steps = steps
 
     def capture(self) -> Content:
@@ -180,7 +180,7 @@ class Learner:
         self._stopwatch.restore(content.state["spent"])
 
     def progress(self) -> Progress:
-        """How far training is now."""
+        """Progress of the training."""
         scores, env_steps = self.sequencer.scores, self.sequencer.env_steps
         return Progress(
             env_steps=env_steps,

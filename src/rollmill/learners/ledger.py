@@ -1,4 +1,4 @@
-"""Who may make which unroll: the tickets that are out, and how many there may be."""
+"""The tickets that are out, and how many there may be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEWEST_MEASURED = 16  # updates whose mean lag is compared with the target
 
 
 class LagController:
-    """Keeps the mean lag under a target by how many unrolls may be in flight.
+    """Keeps the mean lag below a target by limiting the unrolls in flight.
 
     An unroll waits for those that are ahead of it: with N in flight and U consumed per update, its lag is about
     N / U - 1, which gives the first allowance. After a change it waits until all that was in flight before is consumed,
@@ -26,7 +26,7 @@ class LagController:
         self._most = actors * flow.in_flight
         expected = self._most if flow.target_lag is None else int(flow.unrolls * (flow.target_lag + 1))
         self.allowed = min(max(expected, flow.unrolls), self._most)
-        self._settling = self._turn(self.allowed)  # updates to come whose lag says nothing about what is allowed now
+        self._settling = self._turn(self.allowed)  # updates to skip: their lag is still that of the old limit
         self._sum, self._count = 0.0, 0  # of the lags since then
 
     @property
@@ -35,7 +35,7 @@ class LagController:
         return self.allowed < self._most
 
     def measured(self, lag: float) -> bool:
-        """Take note of the mean lag of an update; whether the allowance changed."""
+        """Record the mean lag of an update; returns whether the limit changed."""
         if self._target is None:
             return False
         if self._settling:
@@ -76,7 +76,7 @@ class Ledger(Protocol):
         """Weights of `version` are published: hand out tickets that name them."""
 
     def send(self) -> None:
-        """Send what found no room before."""
+        """Send tickets for which the port was full before."""
 
     def arrived(self, ticket: Ticket) -> None:
         """The unroll of a ticket is here."""
@@ -85,13 +85,13 @@ class Ledger(Protocol):
         """The unrolls of these tickets were learned from."""
 
     def reissue(self, actor: int, version: int) -> None:
-        """Another incarnation of the actor begins and never saw what was sent to the last one."""
+        """The actor was rebuilt; what was sent to the old one is lost."""
 
     def missing(self) -> list[int]:
         """The actors whose unrolls are waited for."""
 
     def measured(self, lag: float) -> int | None:
-        """Take note of the mean lag of an update; the new limit of unrolls in flight if that changed it."""
+        """Record the mean lag of an update; returns the new limit of unrolls in flight if it changed."""
 
     @property
     def is_idle(self) -> bool:
@@ -106,16 +106,16 @@ class Ledger(Protocol):
         """Unrolls from their ticket until they are consumed."""
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, which knows nothing of unrolls that are not consumed: they will be made again."""
+        """For a checkpoint; unrolls that are not consumed are not part of it: they will be made again."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
 
 
 class FlightLedger:
-    """Gives tickets while fewer unrolls than allowed are in flight, to who has the fewest of them.
+    """Gives tickets while fewer unrolls than allowed are in flight, to the actor that has the fewest of them.
 
-    In flight is an unroll from its ticket until it is consumed. One per actor, all consumed by one update, is
+    An unroll is in flight from its ticket until it is consumed. One per actor, all consumed by one update, is
     synchronous training; with more of them no actor waits, and lag is the cost.
     """
 
@@ -129,14 +129,14 @@ class FlightLedger:
         self.controller = LagController(flow, len(ports))
 
     def give(self, version: int) -> None:
-        """Hand out what is allowed; replace the tickets whose version is gone by now."""
+        """Send as many tickets as allowed; replace those whose version is no longer kept."""
         for actor, out in enumerate(self._out):
             if out and out[0].version <= version - self._versions_kept:
-                # all of them, for the others would come out of order
+                # all of them, because the others would come out of order
                 self._replace(actor, version)
         in_flight = [here + len(out) for here, out in zip(self._here, self._out, strict=True)]
         while sum(in_flight) < self.controller.allowed:
-            # who has the fewest has fewer than an actor may have, for no more than that times all actors is allowed
+            # the actor with the fewest has fewer than an actor may have: the limit is at most that times all actors
             actor = min(range(len(in_flight)), key=lambda a: (in_flight[a], self._next[a], a))
             in_flight[actor] += 1
             ticket = Ticket(actor, self._next[actor], version)
@@ -146,7 +146,7 @@ class FlightLedger:
         self.send()
 
     def send(self) -> None:
-        """Send what found no room in its port before."""
+        """Send tickets for which the port was full before."""
         for actor in range(len(self._ports)):
             self._send(actor)
 
@@ -174,7 +174,7 @@ class FlightLedger:
         return [actor for actor, out in enumerate(self._out) if out]
 
     def measured(self, lag: float) -> int | None:
-        """Take note of the mean lag of an update; the new limit of unrolls in flight if that changed it."""
+        """Record the mean lag of an update; returns the new limit of unrolls in flight if it changed."""
         return self.controller.allowed if self.controller.measured(lag) else None
 
     @property
@@ -193,12 +193,12 @@ class FlightLedger:
         return sum(self._here) + sum(map(len, self._out))
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint, which knows nothing of unrolls that are not consumed: they will be made again."""
+        """For a checkpoint; unrolls that are not consumed are not part of it: they will be made again."""
         begun = [n - here - len(out) for n, here, out in zip(self._next, self._here, self._out, strict=True)]
         return {"sequences": begun, "controller": self.controller.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         self._next = list(state["sequences"])
         if "controller" in state:
             self.controller.restore(state["controller"])

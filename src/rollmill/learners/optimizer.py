@@ -30,7 +30,7 @@ class FlatOptimizer:
         for p in parameters:
             p.data, p.grad = (_view_like(p, buffer, offset) for buffer in (self._flat, self._gradient))
             offset += p.numel()
-        self._is_spent = False  # the gradient has been applied; it is kept until the next one, to be looked at
+        self._is_spent = False  # the gradient has been applied; it is kept until the next one, for inspection
         self._shard = 0  # whose gradient is being accumulated
         self._sums: list[tuple[int, torch.Tensor]] = []  # subtrees of earlier shards: (shards in it, gradient)
         self._rate = settings.learning_rate
@@ -70,7 +70,7 @@ class FlatOptimizer:
         return {name: tensor.cpu().numpy() for name, tensor in self._rule.tensors().items()}
 
     def restore(self, state: Mapping[str, Array]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         for name, tensor in self._rule.tensors().items():
             tensor.copy_(torch.from_numpy(np.array(state[name])))
 
@@ -87,13 +87,13 @@ class FlatOptimizer:
 
 
 class _Rule(Protocol):
-    """How a flat gradient moves a flat parameter."""
+    """Updates a flat parameter with a flat gradient."""
 
     def step(self, gradient: torch.Tensor, excess: torch.Tensor | None, rate: float) -> None:
         """Descend along `gradient / excess`; `excess` is by how much its norm is too large, at least 1."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All that the rule remembers between two steps."""
+        """The state of the rule between two steps."""
 
 
 class _Adam:
@@ -106,7 +106,7 @@ class _Adam:
         self._flat, self._epsilon = flat, epsilon
         self._mean, self._square = torch.zeros_like(flat), torch.zeros_like(flat)
         self._count = torch.zeros((), device=flat.device)
-        self._never = torch.zeros((), device=flat.device)  # "an infinity was found": we look for those elsewhere
+        self._never = torch.zeros((), device=flat.device)  # the kernel's flag for infinities, checked elsewhere
 
     def tensors(self) -> dict[str, torch.Tensor]:
         return {"mean": self._mean, "square": self._square, "count": self._count}
@@ -152,7 +152,7 @@ class _RMSprop:
 
 
 def _dense(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """The numbers in the order in which they lie in memory, channels-last weights included."""
+    """The numbers in memory order, channels-last weights included."""
     data = parameter.data
     return torch.as_strided(data, (data.numel(),), (1,), data.storage_offset()).clone()
 

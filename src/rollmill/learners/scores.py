@@ -1,4 +1,4 @@
-"""Episode returns as they come in."""
+"""Statistics of episode returns."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Scores:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         self.episodes, self.return_ema = state["episodes"], state["return_ema"]
         self.best_mean_100 = state["best_mean_100"]
         self._window = deque(state["window"], maxlen=self._window.maxlen)

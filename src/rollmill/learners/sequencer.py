@@ -27,7 +27,7 @@ from rollmill.types import Array, Flow, Problem, ResumePoint, Ticket
 
 
 class Sequencer:
-    """Takes unrolls in order, gives out tickets, and keeps account of what is committed. It knows no model."""
+    """Takes unrolls in order, gives out tickets, and counts what is committed. It doesn't know the model."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Sequencer:
         return self._journal.resume_points(ahead)
 
     def reissue(self, actor: int, version: int, update: int) -> None:
-        """Send the actor's tickets again, to a new incarnation that never saw them."""
+        """Send the actor's tickets again after it was rebuilt: the new one never received them."""
         self._incarnations[actor] += 1
         self.flight.note("replaced", update, actor=actor, incarnation=self._incarnations[actor])
         self.ledger.reissue(actor, version)
@@ -124,7 +124,7 @@ class Sequencer:
         return {"environments": self._troubles, "quarantined": self._journal.quarantined}
 
     def flow_metrics(self, unrolls: Sequence[Unroll], version: int, update: int) -> dict[str, float]:
-        """How old the unrolls were, and how the links fared since the last call."""
+        """Lag of the unrolls, and port statistics since the last call."""
         lags = [version - unroll.ticket.version for unroll in unrolls]
         age: dict[str, float] = {}
         if lags:
@@ -142,7 +142,7 @@ class Sequencer:
         }
 
     def capture(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Arrays and plain values for a checkpoint: what is committed, and nothing of what is under way."""
+        """Arrays and plain values for a checkpoint: what is committed, and nothing that is in flight."""
         return self._journal.arrays(), {
             "scores": self.scores.state(),
             "troubles": self._troubles,
@@ -156,7 +156,7 @@ class Sequencer:
         self._journal.restore(arrays)
         self.scores.restore(state["scores"])
         self._troubles, self.env_steps = state["troubles"], env_steps
-        # checkpoints from before there was a ledger were all of synchronous runs
+        # older checkpoints without a ledger are all of synchronous runs
         self._incarnations = [n + 1 for n in state.get("incarnations", self._incarnations)]
         ledger = state.get("ledger") or {"sequences": [updates] * len(self.tickets)}
         self.ledger.restore(ledger)

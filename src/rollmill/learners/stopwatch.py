@@ -1,4 +1,4 @@
-"""Where the wall time of an update goes, as the learner sees it."""
+"""Splits the wall time of updates into activities, as seen by the learner."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ FADING = 0.9  # per update, of what is smoothed
 class Stopwatch:
     """Splits wall time into learning, stepping environments, deciding (inference) and waiting.
 
-    Actors report the seconds they spent. With `workers` of them side by side, a worker's mean share of those is what
+    Actors report the seconds they spent. With `workers` in parallel, the mean per worker is the time that
     collecting took; the rest of the time between two updates is waiting. Where actors don't wait for the learner
-    (`overlaps`), their shares are of the same time as its own, and don't add up to one with them. Where a process of
-    its own decides for all (`decides_apart`), that is not the workers' time.
+    (`overlaps`), their shares cover the same time as the learner's, and the sum may exceed one. Where a separate
+    process decides for all workers (`decides_apart`), deciding is not part of the workers' time.
     """
 
     def __init__(self, workers: int = 1, overlaps: bool = False, decides_apart: bool = False) -> None:
         self._workers, self._overlaps, self._decides_apart = workers, overlaps, decides_apart
         places = [f"worker.{number}" for number in range(workers)] + ["inference"] * decides_apart
         self._busy = dict.fromkeys(places, 0.0)  # seconds of each process, fading with the updates
-        self._span = 0.0  # of wall time, fading alike
+        self._span = 0.0  # of wall time, fading in the same way
         self._total = dict.fromkeys(("env", "inference", "learn", "wait"), 0.0)
         self.restart()
 
@@ -32,7 +32,7 @@ class Stopwatch:
         self._stepping = self._deciding = 0.0
 
     def collected(self, actor: int, stepping: float, deciding: float) -> None:
-        """An unroll came in, with its actor's own account."""
+        """Count an unroll, with the seconds that its actor reports."""
         worker = f"worker.{actor % self._workers}"
         self._busy[worker] += stepping
         self._busy["inference" if self._decides_apart else worker] += deciding
@@ -48,7 +48,7 @@ class Stopwatch:
         now = perf_counter()
         wall, learn = now - self._begun, now - self._learning_since
         collect = wall - learn
-        # roles of their own overlap further, so that the means may add up to more than there was
+        # separate roles overlap too, so that the means may add up to more than the wall time
         busy, room = (self._stepping + self._deciding) / self._workers, wall if self._overlaps else collect
         scale = min(1.0, room / busy) / self._workers if busy else 0.0
         spent = {"env": self._stepping * scale, "inference": self._deciding * scale, "learn": learn}
@@ -73,7 +73,7 @@ class Stopwatch:
         return dict(self._total)
 
     def restore(self, spent: Mapping[str, float]) -> None:
-        """Take back what `state` gave."""
+        """Restore what `state` returned."""
         self._total |= spent
 
     def total_shares(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Where consumed unrolls can be tapped before their slots are used again."""
+"""Passes consumed unrolls to observers before their slots are reused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Trajectory:
 
 
 class Tap(Protocol):
-    """Takes consumed unrolls off the learner's hands."""
+    """Takes over consumed unrolls from the learner."""
 
     def offer(self, trajectory: Trajectory, progress: Progress) -> bool:
         """Take the slot over; False: not wanted, or no spare slot. Returns at once."""

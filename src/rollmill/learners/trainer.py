@@ -1,4 +1,4 @@
-"""The trainer turns samples into new weights: network, optimiser and update rule. It knows no actors."""
+"""The trainer turns samples into new weights: network, optimiser and update rule. It doesn't know the actors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Trainer:
         self.network = network
         self.updates = 0
         self.version = 0  # of the weights that are published
-        self.mid_update = False  # an update was begun and not finished: weights and optimiser don't belong together
+        self.mid_update = False  # an update is unfinished: weights and optimiser state are inconsistent
         self._optimizer, self._rule, self._weights, self._root_seed = optimizer, rule, weights, root_seed
         self._published: dict[str, Array] | None = None  # restored: the weights of `version`, where they are older
         self._is_ahead = False  # the network has changed since it was published
@@ -97,7 +97,7 @@ class Trainer:
         self._rule.restore(arrays.get("update_rule", {}), state.get("update_rule", {}))
         self.updates = updates
         self._published, self._is_ahead = dict(arrays.get("published", {})) or None, "published" in arrays
-        self.version = state.get("version", updates)  # checkpoints from before the two were apart
+        self.version = state.get("version", updates)  # older checkpoints store only one of the two
 
     def _refuse_nonfinite(self, report: Update, sample: Sample) -> None:
         """Stop at a metric that is NaN or infinite, with the weights from before the update."""

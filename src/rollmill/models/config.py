@@ -17,7 +17,7 @@ Convolution = tuple[Width, Width, Width]  # filters, kernel, stride
 
 _TORSO_KEYS = ("torso", "hidden", "activation", "conv", "padding", "features", "vector_hidden", "shared")
 _BUILT_IN_ONLY = (*_TORSO_KEYS, "memory", "memory_size", "normalise_images")
-_MLP_ONLY = ("hidden", "activation")  # a published CNN has rectifiers and one linear layer, of width `features`
+_MLP_ONLY = ("hidden", "activation")  # the published CNNs have ReLUs and one linear layer, of width `features`
 
 
 class ModelConfig(Config):
@@ -30,7 +30,7 @@ class ModelConfig(Config):
     )
     hidden: tuple[Width, ...] = Field(default=(64, 64), description="units of each layer of the MLP, or after merging")
     activation: ActivationName = Field(
-        default="tanh", description="after the layers of the MLP, and of conv; nature_cnn and small_cnn have rectifiers"
+        default="tanh", description="after the layers of the MLP, and of conv; nature_cnn and small_cnn have ReLUs"
     )
     conv: tuple[Convolution, ...] = Field(
         default=(), description="convolutions of torso cnn and of the images of a dict, each [filters, kernel, stride]"
@@ -42,7 +42,8 @@ class ModelConfig(Config):
         default=512, ge=1, description="units of the linear layer after the convolutions; null: no such layer"
     )
     vector_hidden: tuple[Width, ...] = Field(
-        default=(), description="MLP of a dict's parts that are no images, before they are merged with those that are"
+        default=(),
+        description="MLP of the entries of a dict that are not images, before they are merged with the images",
     )
     shared: bool | None = Field(
         default=None, description="one torso for policy and value; null: only where it is a CNN, merged or has memory"
@@ -58,10 +59,10 @@ class ModelConfig(Config):
         description="start with the policy's last layer zero (maximum entropy); null: as the algorithm wants",
     )
     normalise_observations: bool = Field(
-        default=False, description="float observations to zero mean and unit deviation, by running statistics"
+        default=False, description="float observations to zero mean and unit standard deviation, by running statistics"
     )
     normalise_images: bool = Field(
-        default=False, description="the same for images of bytes, per channel; otherwise 0–255 is read as 0–1"
+        default=False, description="the same for uint8 images, per channel; otherwise 0–255 is read as 0–1"
     )
     initial_log_std: float = Field(
         default=0.0, description="log of the standard deviation of a continuous action at the start"
@@ -131,7 +132,7 @@ class ModelConfig(Config):
         return self
 
     def _refuse(self, keys: tuple[str, ...], why: str, remedy: str) -> None:
-        """Refuse a value that was set; at its default it may stand, since a resolved config names every key."""
+        """Refuse a value other than the default; defaults pass, since a resolved config names every key."""
         for key in keys:
             field, value = type(self).model_fields[key], getattr(self, key)
             if value != field.default:

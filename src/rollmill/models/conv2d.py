@@ -1,4 +1,4 @@
-"""Convolutions whose gradients take the faster of two ways.
+"""Convolutions that choose the faster of two backward passes.
 
 The gradient of the weights is a product of the windows that the kernel sees with what comes back. Where kernels are
 3 × 3 over many channels it is faster to copy the windows and call a matrix product than oneDNN's own routine: the last
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
-_KERNEL, _LEAST_CHANNELS = (3, 3), 32  # 4 × 4 windows overlap more, and few channels make short rows: no gain there
+_KERNEL, _LEAST_CHANNELS = (3, 3), 32  # larger kernels and fewer channels gain nothing
 
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int]) -> Tensor:

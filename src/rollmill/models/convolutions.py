@@ -19,7 +19,7 @@ from rollmill.models.layers import ACTIVATIONS
 from rollmill.models.normaliser import RunningStatistics
 
 _IN_PLACE: dict[ActivationName, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "tanh": torch.tanh_}
-_MOST_OBSERVED = 32  # images of an update that its statistics look at: a hundred thousand pixels say enough
+_MOST_OBSERVED = 32  # images per update that the statistics are computed from: a hundred thousand pixels are enough
 Margins = tuple[int, int, int, int]  # zeros to the left, to the right, above and below, as `F.pad` counts them
 
 
@@ -41,7 +41,7 @@ class CNN(nn.Module):
         self.statistics = RunningStatistics((layout.channels,), 1 / BYTE_SCALE) if is_normalised else None
         self.convolutions = nn.ModuleList(convolutions)
         self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-        # in its place: saves memory, and elu's way back then starts from the result, without another exponential
+        # in place: saves memory, and ELU's backward pass then uses the result, without another exponential
         self._activation = _in_place(activation)
         height, width = layout.height, layout.width
         self._margins: list[Margins | None] = []
@@ -59,11 +59,11 @@ class CNN(nn.Module):
         self.out_features = flat if features is None else features
 
     def arrange(self, x: Tensor) -> Tensor:
-        """The same images in the order of memory in which convolutions read them."""
+        """The same images in the memory format that convolutions read."""
         return self._layout.arrange(x)
 
     def observe(self, x: Tensor) -> None:
-        """Let the statistics, if there are any, learn from images [N, *shape]: from some of them, evenly chosen."""
+        """Update the statistics, if there are any, with an evenly spaced sample of images [N, *shape]."""
         if self.statistics is not None and len(x):
             planes = self._layout.planes(x[:: -(-len(x) // _MOST_OBSERVED)])
             self.statistics.update(planes.permute(0, 2, 3, 1).flatten(0, 2).unsqueeze(0))
@@ -84,7 +84,7 @@ class CNN(nn.Module):
         return x if linear is None else self._activation(linear(x))
 
     def _for_bytes(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights of the first layer that take bytes as they are.
+        """Weights of the first layer, folded with the scaling so that they take raw bytes.
 
         Scaling and shifting these few numbers saves a pass over the whole batch of pixels.
         """

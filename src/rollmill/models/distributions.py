@@ -1,8 +1,8 @@
 """Action distributions as pure functions of a network's outputs; any leading axes `[...]`.
 
 They keep no tensors and draw no numbers: noise is drawn beforehand for a whole unroll, so that an action depends on
-(root seed, actor, sequence) and never on who samples. Plain tensor operations, because `torch.distributions` costs
-several times as much per call at the batch sizes of an actor.
+(root seed, actor, sequence) and never on which process samples. Plain tensor operations are used because
+`torch.distributions` costs several times as much per call at the batch sizes of an actor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands between an observation and the heads: features for the policy, features for the value, and memory."""
+"""The part of a network between observation and heads: features for the policy, features for the value, and memory."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Encoder(nn.Module):
         return {}
 
     def arrange(self, obs: Nested) -> Nested:
-        """The same observations [N, …] in the order of memory in which they are read fastest."""
+        """The same observations [N, …] in the memory format that is read fastest."""
         return obs
 
     def observe(self, obs: Nested) -> None:
-        """Let what is normalised here learn from observations [T, B, …]."""
+        """Update the statistics of this encoder with observations [T, B, …]."""
 
 
 class SharedEncoder(Encoder):

@@ -5,7 +5,7 @@ With candidate n, gates r and z and the kept state k = h[t-1], zeroed where step
     r = σ(x_r + W_r k + b_r)    z = σ(x_z + W_z k + b_z)    m = W_n k + b_n
     n = tanh(x_n + r m)         h[t] = n + z (k - n)
 
-x is the input's projection, one product for all steps. Torch's own layer knows no episodes, so it would have to be
+x is the input's projection, one product for all steps. Torch's own layer has no reset mask, so it would have to be
 called again after every reset, and its backward pass adds to the gradient of the weights at each step. Here that is one
 product over all steps as well: with 512 units, 32 steps, 32 rows and a few resets forward and backward of this layer
 take a sixth less time on one thread.
@@ -31,7 +31,7 @@ def gru(projected: Tensor, state: Tensor, reset: Tensor, weight: Tensor, bias: T
 def _run(
     projected: Tensor, state: Tensor, reset: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The states, and what the way back needs: k [T, B, H]; r, z and n side by side [T, B, 3H]; m [T, B, H]."""
+    """The states, and what the backward pass needs: k [T, B, H]; r, z and n side by side [T, B, 3H]; m [T, B, H]."""
     steps, rows, size = *projected.shape[:2], weight.shape[1]
     outputs, kept, memory = (projected.new_empty(steps, rows, size) for _ in range(3))
     active = projected.clone()

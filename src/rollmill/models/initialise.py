@@ -1,4 +1,4 @@
-"""Where every weight starts: drawn from a seed, the same whatever else the process has done."""
+"""Initial weights: drawn from a seed, independently of anything else in the process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUE_GAIN = 1.0
 
 @contextmanager
 def lent_generator(seed: int) -> Iterator[None]:
-    """Lend the code inside torch's global generator, seeded, and put it back afterwards.
+    """Seed torch's global generator for the code inside, and restore its state afterwards.
 
     Constructors of torch's modules, dropout, and a user's model draw from the global generator and take no other.
     """
@@ -30,7 +30,7 @@ def lent_generator(seed: int) -> Iterator[None]:
 
 @contextmanager
 def reproducible(seed: int) -> Iterator[None]:
-    """A lent generator and one thread, because the bits of a QR factorisation depend on the number of threads."""
+    """A seeded generator and one thread, because the bits of a QR factorisation depend on the number of threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -52,7 +52,7 @@ def orthogonal(module: nn.Module, gain: float, generator: torch.Generator) -> No
                 _fill(half, gain, generator)
             _zero(part.bias)
         elif isinstance(part, nn.RNNBase):
-            # gates squash their inputs themselves, so the gain is 1
+            # the gates have activations of their own, so the gain is 1
             for name, parameter in part.named_parameters(recurse=False):
                 if name.startswith("weight"):
                     _fill(parameter, 1.0, generator)

@@ -98,7 +98,7 @@ class Numbers(nn.Module):
 
 
 class OneHot(nn.Module):
-    """A Discrete or MultiDiscrete leaf as zeros with a one for each choice."""
+    """A Discrete or MultiDiscrete leaf, one-hot."""
 
     values: Tensor
     part: Tensor
@@ -133,7 +133,7 @@ class Rows(nn.Module):
 
     def __init__(self, readers: Sequence[Numbers | OneHot]) -> None:
         super().__init__()
-        # numbered and not named: a key of the environment may be no valid name for a part of a module
+        # numbered and not named: a key of the environment may not be a valid name of a submodule
         self.readers = nn.ModuleList(readers)
         self.out_features = sum(reader.out_features for reader in readers)
 

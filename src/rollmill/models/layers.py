@@ -20,7 +20,7 @@ ACTIVATIONS: dict[ActivationName, Callable[[Tensor], Tensor]] = {
 
 
 class MLP(nn.Module):
-    """Linear layers with an activation after each; without layers it hands its input on."""
+    """Linear layers with an activation after each; without layers it returns its input."""
 
     def __init__(self, inputs: int, hidden: Sequence[int], activation: ActivationName) -> None:
         super().__init__()

@@ -21,7 +21,7 @@ from rollmill.spaces import ActionScale, action_scale
 
 
 class NetworkOutput(NamedTuple):
-    """What a network says about T × B steps."""
+    """A network's outputs for T × B steps."""
 
     params: Tensor  # [T, B, P], parameters of the action distribution
     value: Tensor | None  # [T, B]; None for a network without value head
@@ -76,12 +76,12 @@ class Network(nn.Module):
         return self.encoder.initial_state(batch)
 
     def arrange(self, obs: Nested) -> Nested:
-        """The same observations [N, …] laid out for the encoder: worth its pass for what is read several times."""
+        """The same observations [N, …] in the encoder's memory format; worth it for data that is read several times."""
         return self.encoder.arrange(obs)
 
     @torch.no_grad()
     def observe_returns(self, returns: Tensor) -> None:
-        """Let the return statistics learn from value targets [N], without changing what the values mean.
+        """Update the return statistics with value targets [N], without changing the values in reward units.
 
         The value head is corrected as in PopArt (van Hasselt et al. 2016). Otherwise values would grow with the
         deviation, the targets that they are part of with them, and the deviation with those.
@@ -94,14 +94,14 @@ class Network(nn.Module):
         _kept_in_place(value, before, (statistics.mean, statistics.deviation))
 
     def observe(self, obs: Nested) -> None:
-        """Let what is normalised learn from observations [T, B, …]."""
+        """Update the observation statistics with observations [T, B, …]."""
         if self.normaliser is not None:
             self.normaliser.update(obs)
         self.encoder.observe(obs)
 
 
 def _kept_in_place(value: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
-    """Make the value head say the same in the units `after` as it did in those `before`, each (mean, deviation)."""
+    """Rescale the value head so that its values in reward units stay the same; `before` and `after` are (mean, std)."""
     (old_mean, old), (mean, deviation) = before, after
     value.weight.mul_((old / deviation).float())
     value.bias.copy_((value.bias * old + old_mean - mean) / deviation)
@@ -120,7 +120,7 @@ def build_network(
 ) -> Network:
     """The freshly initialised network; all its randomness comes from `seed`.
 
-    `zero_last_layer` is the algorithm's wish, which the config may overrule.
+    `zero_last_layer` is the algorithm's default, which the config may override.
     """
     distribution = distribution_for(action_space)
     with initialise.reproducible(seed):
@@ -161,7 +161,7 @@ def _shorten_lookups(network: Network) -> None:
 
 
 def _initialise_orthogonally(network: Network, config: ModelConfig, generator: torch.Generator) -> None:
-    if not config.is_custom:  # the user's model has initialised itself
+    if not config.is_custom:  # a user's model initialises itself
         initialise.orthogonal(network.encoder, initialise.HIDDEN_GAIN, generator)
     initialise.orthogonal(network.policy, initialise.POLICY_GAIN, generator)
     if network.value is not None:

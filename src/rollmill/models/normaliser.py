@@ -1,4 +1,4 @@
-"""Observations brought to zero mean and unit deviation by what the learner has seen so far."""
+"""Observations normalised to zero mean and unit standard deviation by running statistics."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ObservationNormaliser(nn.Module):
         children = observation_leaf_space(space)
         self._keys = sorted(children) if isinstance(children, dict) else None
         if isinstance(children, dict):
-            # numbered and not named: a key of the environment may be no valid name for a part of a module
+            # numbered and not named: a key of the environment may not be a valid name of a submodule
             self.parts = nn.ModuleList(ObservationNormaliser(children[key]) for key in sorted(children))
             self.statistics = None
         else:

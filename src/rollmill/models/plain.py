@@ -1,7 +1,7 @@
 """Small networks without torch: the decisions of a twin MLP for a few rows, in numpy.
 
 Deciding for 8 environments is 10 µs of arithmetic; torch needs as much again for each of its dozen calls. Only acting
-goes this way, and only where the network is small enough that the product of matrices stays on one thread: then the
+uses it, and only where the network is small enough that the product of matrices stays on one thread: then the
 numbers are the same in every process. Learning, larger batches and all other networks use torch.
 """
 

@@ -1,4 +1,4 @@
-"""Memory across the steps of an episode, and none across its border."""
+"""Memory within an episode; the state is reset where an episode begins."""
 
 from __future__ import annotations
 

@@ -42,14 +42,14 @@ class RowTorso(nn.Module):
 class Merged(nn.Module):
     """A dict observation: a reader for every leaf, their features in a row, then an MLP.
 
-    With `vector_hidden` the rows of all leaves that are no images first go through an MLP of their own, and what it
-    gives stands after the features of the images.
+    With `vector_hidden` the rows of all leaves that are not images first go through an MLP of their own, and its
+    outputs follow the features of the images.
     """
 
     def __init__(self, space: gym.Space[Any], config: ModelConfig) -> None:
         super().__init__()
         spaces = list(nested.leaves(leaf_spaces(space)))
-        # numbered and not named: a key of the environment may be no valid name for a part of a module
+        # numbered and not named: a key of the environment may not be a valid name of a submodule
         readers = [_leaf_reader(leaf, config, f"observation.{path}") for path, leaf in spaces]
         self.readers = nn.ModuleList(readers)
         self._images = [index for index, reader in enumerate(readers) if isinstance(reader, CNN)]

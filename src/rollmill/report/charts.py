@@ -35,7 +35,7 @@ def speed_chart(groups: Sequence[Group], colours: Sequence[int]) -> dict[str, An
 
 
 def baselines(group: Group) -> dict[str, float]:
-    """Mean returns of those that don't learn: the random policy, and what evaluations compared with."""
+    """Mean returns of the baselines: the random policy, and those of evaluations."""
     found: dict[str, list[float]] = {}
     if random := group.numbers("random_baseline", "return"):
         found["random policy"] = random
@@ -59,7 +59,7 @@ def _levels(groups: Sequence[Group], is_detailed: bool) -> list[dict[str, Any]]:
     if constant:
         best = max(constant, key=lambda label: constant[label])
         chosen[f"best {best}"] = constant[best]
-    if not is_detailed:  # where groups are compared, two lines are enough to know where one stands
+    if not is_detailed:  # where groups are compared, two lines are enough
         scripted = {label: value for label, value in chosen.items() if label != "random policy"}
         best_of = max(scripted, key=lambda label: scripted[label], default=None)
         chosen = {label: value for label, value in chosen.items() if label in ("random policy", best_of)}

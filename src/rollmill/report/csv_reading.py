@@ -32,13 +32,13 @@ def read_columns(file: Path, names: Sequence[str]) -> dict[str, Column]:
                 if len(row) == len(header)
             ]
     except (OSError, csv.Error):
-        pass  # what could be read before is not worth less; a file that isn't there has no rows
+        pass  # the rows read so far are kept; a missing file has no rows
     table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
     return {name: table[:, place] for place, name in enumerate(names)}
 
 
 def known(value: Any) -> float | None:
-    """The number that a JSON file gives; None for what is none, for NaN and for more than a chart can show."""
+    """The number that a JSON file gives; None for anything else, for NaN and for values too large for a chart."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     try:

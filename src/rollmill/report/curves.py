@@ -13,7 +13,7 @@ from rollmill.report.run_record import Record
 from rollmill.report.spread import LEAST, t_factor
 
 SMOOTHING = 100  # episodes
-GRID = 160  # points of a curve; more can't be told apart on a screen
+GRID = 160  # points of a curve; more are not visible on a screen
 DOTS = 700  # single episodes that are drawn
 AXES = ("steps", "minutes")
 
@@ -26,7 +26,7 @@ class Line(NamedTuple):
     values: Column
 
     def along(self, axis: str) -> Column:
-        """Where its points lie on one of the axes."""
+        """Its points on one of the axes."""
         return self.steps if axis == "steps" else self.minutes
 
 

@@ -1,4 +1,4 @@
-"""What was found when a run's policy was evaluated, during training or after it."""
+"""Evaluations of a run's policy, during training or after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from rollmill.report.csv_reading import known, read_columns
 
-OTHERS = ("random", "constant:", "scripted:")  # players that are no policies
+OTHERS = ("random", "constant:", "scripted:")  # players that are not trained policies
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Evaluated:
 
 
 def read_evaluations(run: Path) -> Evaluated:
-    """Look at evaluations.csv and the folders below evaluations/; what can't be read is passed over.
+    """Look at evaluations.csv and the folders below evaluations/; what can't be read is skipped.
 
     So are evaluations in a changed environment (`env.…=`): their returns can't be compared with those of training; and
     those of another player than the policy (`--policy`).

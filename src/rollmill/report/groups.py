@@ -30,7 +30,7 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What learns what."""
+        """Algorithm and environment."""
         return f"{self.runs[0].algorithm} on {self.runs[0].env}"
 
     @property
@@ -44,7 +44,7 @@ class Group:
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """The run folders that are meant: folders of several seeds are replaced by what is in them, repetitions dropped."""
+    """The run folders of the paths: folders of several seeds are replaced by their runs, repetitions dropped."""
     folders: list[Path] = []
     for path in paths:
         folders += _seed_runs(path) if (path / SEEDS_FILE).is_file() else [path]
@@ -66,7 +66,7 @@ def gather(paths: Sequence[Path]) -> list[Group]:
         groups.setdefault(_identity(record), []).append(record)
     distinct = [_without_repetitions(runs) for runs in groups.values()]
     unnamed = [Group(_label(runs), tuple(sorted(runs, key=_seed_order))) for runs in distinct]
-    return _told_apart(unnamed)
+    return _numbered(unnamed)
 
 
 def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
@@ -102,7 +102,7 @@ def _identity(record: Record) -> str:
 
 
 def _without_repetitions(runs: Sequence[Record]) -> list[Record]:
-    """The runs without those that end with another's seed and parameters: they tell nothing new, but would count."""
+    """The runs without those that end with another's seed and parameters: they add no information, but would count."""
     kept: dict[Any, Record] = {}
     for run in runs:
         digest = run.summary.get("parameters_sha256")
@@ -136,8 +136,8 @@ def _common_beginning(names: Sequence[str]) -> str:
     return first[: next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
-def _told_apart(groups: list[Group]) -> list[Group]:
-    """The groups with a number behind a label that comes again."""
+def _numbered(groups: list[Group]) -> list[Group]:
+    """The groups, with a number after labels that are repeated."""
     seen: dict[str, int] = {}
     result = []
     for group in groups:

@@ -52,7 +52,7 @@ class RunProcess:
 
 
 def find_runs(path: Path) -> Iterator[RunProcess]:
-    """The runs in a folder, at any depth; links are not followed, and what can't be read is passed over."""
+    """The runs in a folder, at any depth; links are not followed, and what can't be read is skipped."""
     for folder, inside, files in os.walk(path):
         if "run.json" in files:
             inside.clear()

@@ -20,7 +20,7 @@ class Orphan:
     """A process whose run is over."""
 
     pid: int
-    start: int  # ticks since boot; a number is used again, the pair is not
+    start: int  # ticks since boot; a pid is reused, the pair is not
     main: int  # pid of the run's main process, which has ended
     command: str
 
@@ -28,13 +28,13 @@ class Orphan:
         return f"process {self.pid} of the dead run {self.main}: {self.command}"
 
     def remove(self) -> None:
-        """Kill it; nothing happens if it has ended meanwhile, even if its number has been given to another."""
+        """Kill it; nothing happens if it has ended meanwhile, even if its pid has been reused."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return
         try:
-            if _start(self.pid) == self.start:  # the handle keeps to the process that was just seen to be the one
+            if _start(self.pid) == self.start:  # the handle refers to the process that was just checked
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
@@ -45,7 +45,7 @@ def find_orphans(living: frozenset[int]) -> list[Orphan]:
     """Our own processes that carry the mark of a run whose main process has ended.
 
     Left alone are those in `living` (main processes of runs that continue), main processes of other marked processes,
-    the asking process and its ancestors, and other containers, where process numbers mean something else.
+    this process and its ancestors, and other containers, where process numbers mean something else.
     """
     marked = {pid: mark for pid in _processes() if (mark := _mark(pid)) is not None}
     mains = {main for main, start in marked.values() if _start(main) == start}
@@ -63,9 +63,9 @@ def _processes() -> Iterator[int]:
 
 
 def _mark(pid: int) -> tuple[int, int] | None:
-    """Main process and its start; None if there is no mark, or it is not ours to look."""
+    """Main process and its start; None if there is no mark, or the process belongs to another user."""
     try:
-        if (PROC / str(pid)).stat().st_uid != os.getuid():  # root may look at everybody's
+        if (PROC / str(pid)).stat().st_uid != os.getuid():  # root may read those of all users
             return None
         entries = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
     except OSError:

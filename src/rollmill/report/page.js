@@ -163,7 +163,7 @@
     }
 
     labelEnds(svg, box, x, y, isNarrow) {
-      // The last values stand beside the curves; labels that would overlap are moved apart.
+      // The last values are written next to the curves; labels that would overlap are moved apart.
       const isAlone = this.chart.series.length === 1;
       const ends = this.series.map((one) => {
         const curve = one[axis], last = curve.mean.findLastIndex((value) => value !== null);

@@ -28,7 +28,7 @@ from rollmill.report.results import (
     time_shares,
 )
 
-GENERATOR = "rollmill report"  # by which a page that may be replaced is known
+GENERATOR = "rollmill report"  # marks a page that may be replaced
 HERE = Path(__file__).parent
 
 
@@ -164,7 +164,7 @@ def _share_bar(whose: str, shares: Mapping[str, float]) -> Markup:
 
 
 def _media(media: Sequence[Medium]) -> Markup:
-    """Videos and pictures; the curve, which stands in for them, is drawn above already and hence folded."""
+    """Videos and pictures; the curve that replaces missing ones is drawn above already and hence folded."""
     shown = tag("div", *(_medium(medium) for medium in media), class_="media")
     if all(medium.file.name == "curve.png" for medium in media):
         return tag("details", tag("summary", "curve.png"), shown) if media else Markup()
@@ -197,7 +197,7 @@ def _method() -> Markup:
         "A group is all runs whose settings differ in nothing but the seed (and in what is shown, logged or saved).",
         "Curves: mean return of the last 100 episodes, raw returns as the environment gave them; one point per update.",
         "Bands and brackets: 95 % t-interval of the mean over seeds, mean ± t(n−1)·s/√n, on a common grid of steps or "
-        "minutes, from three seeds on. It assumes that seeds scatter normally; for three it is wide, as it should be.",
+        "minutes, from three seeds on. It assumes normally distributed seeds; for three it is wide, as it should be.",
         "A run that is done keeps its last return to the end of its group's axis; one that ended early drops out.",
         "Final: last 100 episodes of training. Best: the highest such mean. Greedy: the finished policy, which takes "
         "its most likely action. Random: uniform actions, measured when the run began.",
@@ -228,4 +228,4 @@ def _refuse_others_file(out: Path) -> None:
         with out.open("rb") as file:
             is_report = GENERATOR.encode() in file.read(4096)
         if not is_report:
-            raise Refused(f"--out {out} exists and is no report: choose another file, or remove it")
+            raise Refused(f"--out {out} exists and is not a report: choose another file, or remove it")

@@ -43,7 +43,7 @@ def group_table(groups: Sequence[Group], colours: Sequence[int]) -> Markup:
 
 
 def run_table(group: Group) -> Markup:
-    """One row per run, with all that is needed to tell it from others and to repeat it."""
+    """One row per run, with all that is needed to identify and to repeat it."""
     results = ("Seed", "Status", "Final return", "Best", "Greedy", "Steps", "Steps/s", "Minutes")
     head = (*results, "Parameters", "Resume", "Commit", "Failures", "Folder")
     return table(head, [_run_row(run) for run in group.runs], f"Runs of {group.label}")
@@ -117,7 +117,7 @@ def swatch(colour: int) -> Markup:
 
 
 def setting(value: Any) -> str:
-    """A value of a config as it stands in a file."""
+    """A value of a config as in a file."""
     return UNKNOWN if value is None else json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
 
 
@@ -166,7 +166,7 @@ def _known(value: float | None, words: Callable[[float], str]) -> str:
 
 
 def _grade(grade: str) -> str:
-    """The grade in a few words; why it is that one takes a sentence, and would push the columns behind it away."""
+    """The grade in a few words; the reason is a whole sentence, too wide for a column."""
     short, colon, _ = grade.partition(":")
     return tag("span", short, title=grade, class_="grade") if colon else grade or UNKNOWN
 

@@ -1,4 +1,4 @@
-"""One run as a report sees it: everything that can still be read of it."""
+"""One run as a report needs it: everything that can still be read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Record:
 
     @property
     def seed(self) -> Any:
-        """The root of its random numbers."""
+        """Its root seed."""
         return self.config.get("seed", self.summary.get("seed"))
 
     @property
@@ -61,7 +61,7 @@ class Record:
 
 
 def read_record(path: Path) -> Record:
-    """Read a run; damaged files become complaints, and what is no run is refused."""
+    """Read a run; damaged files are listed as complaints, and a folder that is not a run is refused."""
     complaints: list[str] = []
     try:
         summary = read_summary(path)

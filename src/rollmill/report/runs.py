@@ -11,7 +11,7 @@ from rollmill.launch.liveness import is_gone
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """The content of summary.json, with `process` (run.json) and `files` added; a run killed silently has "died"."""
+    """The content of summary.json, with `process` (run.json) and `files`; if its process is gone a run has "died"."""
     _refuse_other_folders(path)
     process = _read_json(path / "run.json")
     # run.json is written first: without a summary the run has only just begun, or didn't get far

@@ -1,4 +1,4 @@
-"""How far a few seeds lie apart."""
+"""Mean and interval over a few seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rollmill.intervals import t_point
 
-LEAST = 3  # values for an interval; that of two is nine standard deviations to either side and tells nothing
+LEAST = 3  # values for an interval; for two it is nine standard deviations to either side: useless
 
 
 class Spread(NamedTuple):

@@ -1,4 +1,4 @@
-"""Running a training again from its flight log: serially, to the same bits, or to the first place where they differ."""
+"""Retracing: a training is repeated serially from its flight log, to the same bits or to the first difference."""
 
 from rollmill.retrace.comparison import Diverged
 from rollmill.retrace.retrace import Retrace, Step

@@ -1,4 +1,4 @@
-"""The two places where a run and its flight log meet: the tickets that are given out, and what comes of them."""
+"""Ties a retrace to its flight log: tickets follow the log, and results are compared with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollmill.types import Array, Metrics, Ticket
 
 
 class Diverged(RollmillError):
-    """The run took another way here than its flight log says."""
+    """The retrace differs from the flight log."""
 
     def __init__(self, update: int, field: str, why: str, ticket: Ticket | None = None) -> None:
         unroll = "" if ticket is None else f"actor {ticket.actor}, unroll {ticket.sequence}, "
@@ -27,16 +27,16 @@ class Diverged(RollmillError):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For programs."""
+        """The same as plain values, for JSON."""
         actor, unroll, _ = self.ticket or (None, None, None)
         return {"update": self.update, "actor": actor, "unroll": unroll, "field": self.field, "why": self.why}
 
 
 class Witness(Protocol):
-    """Looks at a retrace while it happens: nothing has been unwound when it is called."""
+    """Called during a retrace, with the stack intact."""
 
     def begun(self) -> None:
-        """Everything is built, and nothing has happened yet."""
+        """Everything is built; no step has been made yet."""
 
     def about_to_update(self, update: int) -> None:
         """The unrolls of the update are compared, and it is about to begin."""
@@ -46,7 +46,7 @@ class Witness(Protocol):
 
 
 class ScriptedLedger:
-    """Gives one ticket after the other, as the script has them; the next when its unroll has come."""
+    """Gives the tickets of the script one by one; the next when the unroll of the last has arrived."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class ScriptedLedger:
             try:
                 for unroll in self._waiting:
                     self._check(update, unroll.ticket)
-            except Diverged as divergence:  # raised in its turn: the update before is not over yet
+            except Diverged as divergence:  # raised later: the update before is not over yet
                 self._impossible = divergence
             else:
                 self._next()
 
     def send(self) -> None:
-        """Nothing is ever left over, but there may be a ticket that could not be given."""
+        """Nothing is unsent here; raise if the script has an impossible ticket."""
         if self._impossible is not None:
             with _witnessed(self._witness):
                 raise self._impossible
 
     def arrived(self, ticket: Ticket) -> None:
-        """The next one."""
+        """Give the next ticket."""
         self._next()
 
     def consumed(self, tickets: Sequence[Ticket]) -> None:
@@ -103,7 +103,7 @@ class ScriptedLedger:
         """Nothing is limited here."""
         return None
 
-    is_idle = False  # a script that asks for too little is a divergence, not a lack of experience
+    is_idle = False  # a script with too few unrolls is a divergence, not missing experience
     limit = None
     in_flight = 0
 
@@ -115,7 +115,7 @@ class ScriptedLedger:
         """Nothing, likewise."""
 
     def _check(self, update: int, ticket: Ticket) -> None:
-        """Refuse tickets that no learner can have given: they would never be answered."""
+        """Raise for tickets that no learner can have given: they would never be answered."""
         if ticket.actor >= len(self._ports):
             raise Diverged(update, "actor", f"there are only {len(self._ports)} actors", ticket)
         if ticket.sequence != self._sequences[ticket.actor]:
@@ -183,7 +183,7 @@ class Checker:
                 self.hashes.append(update)
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
-        """What is rare is in the script already."""
+        """Nothing: rare events are part of the script."""
 
 
 def _compare(update: int, ticket: Ticket, found: tuple[int, ...], logged: Consumed) -> None:
@@ -198,7 +198,7 @@ def _compare(update: int, ticket: Ticket, found: tuple[int, ...], logged: Consum
 
 @contextmanager
 def _witnessed(witness: Witness | None) -> Iterator[None]:
-    """Let the witness look at a divergence before it unwinds what there is to look at."""
+    """Call the witness with a divergence before the stack is unwound."""
     try:
         yield
     except Diverged as divergence:

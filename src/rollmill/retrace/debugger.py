@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LeftDebugger(Exception):
-    """The user has seen enough."""
+    """The user quit the debugger."""
 
 
 class Debugger:
@@ -29,7 +29,7 @@ class Debugger:
         self._store: _OpenStore | None = None
 
     def begun(self) -> None:
-        """Remember what the learner gets from now on."""
+        """Record the learner's batches from now on."""
         learner = self._retrace.runtime.learner
         self._store = _OpenStore(learner)
         learner.store = cast(Store, self._store)
@@ -62,7 +62,7 @@ def _stop(
 
 
 class _OpenStore:
-    """The learner's store, which shows what it gave out last."""
+    """Wraps the learner's store and keeps its last sample."""
 
     def __init__(self, learner: Learner) -> None:
         self._store, self._trainer = learner.store, learner.trainer
@@ -78,5 +78,5 @@ class _OpenStore:
         return sample
 
     def batch_of(self, update: int) -> Any:
-        """What the update learns from, or None if it has not got it yet."""
+        """The batch of the update, or None before it is sampled."""
         return self._last[1] if self._last[0] == update else None

@@ -1,4 +1,4 @@
-"""One run, run again."""
+"""Repeats one run from its flight log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rollmill.settings import ExperimentConfig, load_run_config
 
 @dataclass(frozen=True)
 class Step:
-    """How far retracing has come."""
+    """Progress of a retrace."""
 
     update: int
     updates: int  # to be made
@@ -35,7 +35,7 @@ class Step:
 
 
 class Retrace:
-    """One run, run again in this process; `Diverged` is raised at the first difference.
+    """Repeats a run in this process; `Diverged` is raised at the first difference.
 
     retrace = Retrace(Path("runs/…"))
     for step in retrace.steps():
@@ -107,7 +107,7 @@ class Retrace:
         if (facts := self.script.begun.get(update)) is not None:
             self.runtime.learner.retarget(facts["target_steps"])
             self.runtime.give_threads("learner", facts["learner_threads"])
-            if update:  # it may have been done, and thus have given no tickets
+            if update:  # the run may have been complete, with no tickets given
                 self.ledger.give(update)
 
     def _give_up(self, actor: int, rows: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""What is to be run again: the way to the end of a flight log."""
+"""What is to be repeated: the history that led to the end of a flight log."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from rollmill.persist.run_folder import MARK
 
 @dataclass(frozen=True)
 class Script:
-    """What a flight log says about the way to its end."""
+    """The history that led to the end of a flight log."""
 
     updates: tuple[UpdateEntry, ...]  # 1, 2, 3, …
     attempt: AttemptEntry | None  # the update after them, if it ended the run
     hashes: Mapping[int, str]  # by update
     begun: Mapping[int, Mapping[str, Any]]  # settings from that update on
-    lost: Mapping[tuple[int, int], list[int]]  # environments whose episodes were given up before (actor, sequence)
-    damage: str | None  # why it ends where it ends, if that is not the end
+    lost: Mapping[tuple[int, int], list[int]]  # environments whose episodes were lost before (actor, sequence)
+    damage: str | None  # why the log ends early, if it does
 
     @property
     def last(self) -> int:
@@ -51,10 +51,10 @@ class Script:
 
 
 def read_script(run: Path) -> Script:
-    """The script of a run; refused if there is nothing to go by."""
+    """The script of a run; refused if there is no usable log."""
     path = run / NAME
     if not (run / MARK).is_file():
-        raise Refused(f"{run} is no run folder (it has no {MARK}); give one that `rollmill train` made")
+        raise Refused(f"{run} is not a run folder (it has no {MARK}); give one that `rollmill train` made")
     if not path.is_file():
         raise Refused(f"{run} has no {NAME}; it was trained with observe.flight_log=false, or by an older version")
     try:
@@ -64,7 +64,7 @@ def read_script(run: Path) -> Script:
     lineage = log.lineage()
     damage = None if log.damage is None else f"{path}: {log.damage}"
     left = _left_behind(log, read_record(run / "summary.json"))
-    if left is not None:  # what the log has from there on was undone, though it does not know
+    if left is not None:  # the log's entries from there on were undone without a record of it
         damage = f"{path}: the run was resumed after update {left} without it, and its log ends there"
         lineage = [entry for entry in lineage if entry.update <= left]
     updates = [entry for entry in lineage if isinstance(entry, UpdateEntry)]

@@ -1,4 +1,4 @@
-"""What `rollmill retrace` does and says: a run is run again, compared with its log and with its summary."""
+"""`rollmill retrace`: a run is repeated and compared with its flight log and its summary."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rollmill.retrace.script import read_record
 
 @dataclass
 class Verdict:
-    """How retracing went."""
+    """The result of a retrace."""
 
     run: Path
     updates_in_log: int
@@ -31,15 +31,15 @@ class Verdict:
     warnings: list[str] = field(default_factory=list)
     sha256: str | None = None  # of the parameters at the end
     is_in_summary: bool = False  # whether the run ended with it
-    ends: str = ""  # why the log ends where it does, if that is not the end of the run
+    ends: str = ""  # why the log ends before the end of the run, if it does
     cause: str = ""  # why it likely diverged
-    failure: str = ""  # with which the last update ended the run, then and now
+    failure: str = ""  # the error that ended the run in its last update, then and now
     seconds: float = 0.0
     error: RollmillError | None = None  # the run diverged, or its log is damaged
 
     @property
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The same as plain values, for JSON."""
         status = "equal" if self.error is None else "diverged" if isinstance(self.error, Diverged) else "damaged"
         return {
             "run": str(self.run),
@@ -60,7 +60,7 @@ class Verdict:
 
     @property
     def lines(self) -> list[str]:
-        """For people."""
+        """The same as lines for the terminal."""
         step = self.step
         facts = {
             "retraced": f"{count(step.update)} of {count(self.updates_in_log)} updates, {count(step.env_steps)} env "
@@ -82,7 +82,7 @@ class Verdict:
 
 
 def retrace_run(run: Path, until: int | None, is_breaking: bool, display: StretchDisplay) -> Verdict:
-    """Run the run again and compare; what is wrong with it is in the verdict's `error`."""
+    """Repeat the run and compare; a divergence or damage is in the verdict's `error`."""
     begun = perf_counter()
     retrace = Retrace(run, until)
     script, summary = retrace.script, read_record(run / "summary.json")
@@ -142,7 +142,7 @@ def _hashes(step: Step) -> str:
 
 
 def _compare(update: int, sha256: str, summary: Mapping[str, Any]) -> bool:
-    """Whether that is how the run ended, which it must be where the log ends with the run."""
+    """Whether the result is the run's; it must be if the log reaches the end of the run."""
     updates, expected = summary.get("updates"), summary.get("parameters_sha256")
     if updates is not None and update > updates and summary.get("status") != "running":
         raise Diverged(update, "updates", f"the run ended after {updates}, by its summary.json")
@@ -154,7 +154,7 @@ def _compare(update: int, sha256: str, summary: Mapping[str, Any]) -> bool:
 
 
 def _end_of_log(retrace: Retrace, summary: Mapping[str, Any]) -> str:
-    """Why the log ends where it does; empty if that is where the run ended."""
+    """Why the log ends before the end of the run; empty if it doesn't."""
     last, attempt = len(retrace.script.updates), retrace.script.attempt
     if retrace.script.damage is not None:
         return f"after update {last}: {retrace.script.damage}"

@@ -82,7 +82,7 @@ class _Store(ABC):
         return self._held[: self._wanted]
 
     def _without_broken(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
-        """The unroll without the environments that failed in it: what they showed is not experience."""
+        """The unroll without the environments that failed in it: their data is not experience."""
         if not unroll["broken"].any():
             return unroll
         good = ~unroll["broken"]
@@ -99,7 +99,7 @@ class _Store(ABC):
     def _assemble(
         self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
     ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
-        """Copy the unrolls into a batch: as the rule wants it, in parts, and whose the columns are."""
+        """Copy the unrolls: the batch for the update rule, its parts, and which environment made each column."""
 
 
 class RolloutStore(_Store):
@@ -146,8 +146,8 @@ class RolloutStore(_Store):
 class ArrivalStore(RolloutStore):
     """The same for asynchronous training.
 
-    Unrolls in which every environment was broken are consumed with the others and don't count: a group that is lost for
-    good keeps making them.
+    Unrolls in which every environment was broken are consumed with the others and don't count: a group whose
+    environments all failed for good keeps making them.
     """
 
     def may_sample(self) -> bool:

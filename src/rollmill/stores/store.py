@@ -50,7 +50,7 @@ class Sample(NamedTuple):
 
 
 class Store(Protocol):
-    """Keeps unrolls until updates learn from them; each store says when an unroll is committed.
+    """Keeps unrolls until updates learn from them; each store decides when an unroll is committed.
 
     A rollout store commits an unroll with the update that consumes it, a replay store as soon as it is inserted.
     """
@@ -59,7 +59,7 @@ class Store(Protocol):
         """Whether actors should make further unrolls."""
 
     def insert(self, unroll: Unroll) -> Sequence[Unroll]:
-        """Take an unroll; the unrolls that are committed by that, whose slots can be given back."""
+        """Take an unroll; returns the unrolls that are committed by that: their slots can be given back."""
 
     def may_sample(self) -> bool:
         """Whether there is enough for an update."""

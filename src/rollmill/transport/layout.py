@@ -1,4 +1,4 @@
-"""Where the arrays of one message lie in a flat block of memory."""
+"""The layout of a message's arrays in a flat block of memory."""
 
 from __future__ import annotations
 

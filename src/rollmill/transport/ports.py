@@ -1,8 +1,8 @@
 """What a component sees of its connections: leases, never slots, queues or processes.
 
 Three kinds of link exist: a *stream* (bounded, every message is consumed once, in order per producer), a *broadcast*
-(every consumer sees every message) and a *cell* (versioned values, the newest few are kept). A full stream says no,
-it never blocks: back-pressure is a question, waiting is the runtime's business.
+(every consumer sees every message) and a *cell* (versioned values, the newest few are kept). A full stream
+never blocks: `reserve` returns None, and only the runtime waits.
 
     lease = unrolls.reserve()          # producer             lease = unrolls.take()        # consumer
     if lease is not None:                                     if lease is not None:
@@ -37,7 +37,7 @@ class Lease(NamedTuple):
 
 @dataclass
 class PortCounters:
-    """What a port end did: the numbers for the depth, wait and drop metrics."""
+    """Counts of one end of a port, for the depth, wait and drop metrics."""
 
     passed: int = 0  # messages committed, taken or written
     refused: int = 0  # times reserve() found no room: back-pressure
@@ -58,7 +58,7 @@ class Sender(Protocol):
     counters: PortCounters
 
     def reserve(self) -> Lease | None:
-        """Room for one message, or None while every slot is in use."""
+        """A lease for one message, or None while every slot is in use."""
 
     def commit(self, lease: Lease) -> None:
         """Hand the written message to the consumers."""

@@ -2,11 +2,11 @@
 
 The memory is a `memfd` that never has a name, so nothing is left when every process that maps it is gone. A slot
 number is four bytes in a pipe; such writes are atomic, so several producers may share a consumer's pipe, and no pipe
-can fill up because there are never more numbers under way than slots. All descriptors are made by the parent and
+can fill up because it never holds more numbers than there are slots. All descriptors are made by the parent and
 inherited; a plan is a small record of their numbers.
 
-When a process dies, the parent makes its ends as good as new (`empty_ready`, `empty_free`, `start_over`), and the
-process that takes its place attaches to the same descriptors; a slot that a living consumer still reads stays in use.
+When a process dies, the parent resets its ends (`empty_ready`, `empty_free`, `start_over`), and the
+process that replaces it attaches to the same descriptors; a slot that a living consumer still reads stays in use.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class ChannelPlan:
         return SharedReceiver(self, consumer)
 
     def empty_free(self, producer: int) -> None:
-        """Throw away the slots that were given back to a producer who is dead."""
+        """Discard the slots that were given back to a dead producer."""
         _Tokens(self.free[producer][0]).drain()
 
     def empty_ready(self, consumer: int) -> None:
-        """Throw away the messages for a consumer who is dead."""
+        """Discard the messages for a dead consumer."""
         _Tokens(self.ready[consumer][0]).drain()
 
 
@@ -197,7 +197,7 @@ class SharedReceiver:
         return tuple(slot for slot in (*self._leased, *self._tokens.arrived) if slot // self._depth == producer)
 
     def release(self, lease: Lease) -> None:
-        """Give the room back to the producer who owns it."""
+        """Give the slot back to the producer that owns it."""
         self._leased.discard(lease.key)
         os.write(self._free[lease.key // self._depth], _TOKEN.pack(lease.key))
 
@@ -240,8 +240,8 @@ def _header_bytes(depth: int) -> int:
 class SharedCell:
     """A few versions side by side, each under a sequence lock: odd while being written.
 
-    Versions are stored plus one, so that fresh zeroed memory reads as "nothing yet". A reader that meets a torn
-    version sees the lock move and refuses it; the writer never waits. The stores are ordered on x86; elsewhere the
+    Versions are stored plus one, so that fresh zeroed memory reads as "nothing yet". A reader that meets a half-written
+    version sees the lock change and refuses it; the writer never waits. The stores are ordered on x86; elsewhere the
     ticket that announces a version travels through a pipe, and that system call is the barrier.
     """
 

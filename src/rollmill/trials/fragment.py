@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from rollmill.config.yaml_text import written
 from rollmill.errors import Refused
 from rollmill.persist.run_folder import git_commit
 from rollmill.persist.writing import write_atomically
@@ -38,10 +37,9 @@ def write_fragment(path: Path, changes: Mapping[str, Any], notes: list[str]) -> 
         for step in sections:
             section = section.setdefault(step, {})
         section[name] = value
-    text = yaml.safe_dump(tree, sort_keys=False) if tree else "{}\n"
     header = [f"{HEADING}, {time.strftime('%Y-%m-%d %H:%M %z')}", *(f"# {line}".rstrip() for line in notes)]
     try:
-        write_atomically(path, "\n".join([*header, text]))
+        write_atomically(path, "\n".join([*header, written(tree)]))
     except OSError as error:
         raise Refused(f"--out {path} can't be written: {error.strerror}; name another file") from None
 

@@ -26,7 +26,7 @@ from rollmill_envs.atari.atari_snapshot import AtariSnapshot, encoded_size, from
 
 _NOOP, _FIRE = 0, 1  # in the numbering of the console
 _CONSOLE_RATE = 60.0  # pictures per second on a television
-# While the computer thinks these games draw nothing, so the screen shows what no state of the emulator holds.
+# These games draw nothing while the computer player computes, so the screen is not part of the emulator's state.
 _WITHOUT_SNAPSHOTS = ("tic_tac_toe_3d",)
 _POWER_ON_SEED = 0  # of the emulator: what the console's memory holds when it is switched on
 
@@ -39,7 +39,7 @@ class AtariGame:
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # before the constructor, which prints a banner
         self._ale = ale_py.ALEInterface()
         self._ale.setInt("random_seed", _POWER_ON_SEED)
-        self._ale.setFloat("repeat_action_probability", 0.0)  # sticky actions are ours: the emulator's aren't seedable
+        self._ale.setFloat("repeat_action_probability", 0.0)  # sticky actions are ours: the emulator's have no seed
         file = Path(ale_py.roms.get_rom_path(find_rom(env_id)))
         if ale_py.ALEInterface.isSupportedROM(file) is None:  # loading it would end the process
             raise Refused(f"env.id={env_id}: this ale-py has no rules for {file.name}; choose another game")
@@ -73,13 +73,13 @@ class AtariGame:
         self._generator = Generator(PCG64(SeedSequence(seed)))
         noops = int(self._generator.integers(1, self._config.noop_max + 1)) if self._config.noop_max else 0
         opening = [_NOOP] * noops + [_FIRE] * self._presses_fire
-        # Not every frame draws every pixel, and the picture is no part of a state: what the last episode left would
-        # show through (Qbert). A reset of the console blackens the screen.
+        # Not every frame draws every pixel, and the picture is not part of a state: pixels of the last episode would
+        # remain visible (Qbert). A reset of the console blackens the screen.
         self._ale.reset_game()
         self._ale.restoreSystemState(self._start)
         for action in opening:
             self._ale.act(action)
-        if self._ale.game_over():  # a game that idling ends starts without idling
+        if self._ale.game_over():  # a game that no-ops end starts without them
             self._ale.restoreSystemState(self._start)
             opening = []
         if opening:
@@ -166,7 +166,7 @@ class AtariGame:
 
 
 class AtariGroup:
-    """K games of one kind; the contract is `EnvGroup`. Rewards are raw: clipping is the actor's business."""
+    """K games of one kind; the contract is `EnvGroup`. Rewards are raw: the actor clips them."""
 
     def __init__(self, config: EnvConfig, size: int) -> None:
         pixels = config.atari.size
@@ -222,7 +222,7 @@ class AtariGroup:
         return self.games[k].info()
 
     def close(self) -> None:
-        """Let go of the emulators; each frees its memory when the last reference goes."""
+        """Drop the emulators; each frees its memory with its last reference."""
         self.games.clear()
 
 

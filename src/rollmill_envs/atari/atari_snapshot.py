@@ -28,13 +28,13 @@ class AtariSnapshot(NamedTuple):
 
 
 def to_bytes(rom: str, snapshot: AtariSnapshot) -> bytes:
-    """The snapshot as bytes that only the same game takes back."""
+    """The snapshot as bytes; only the same game accepts them."""
     emulator, stack, *numbers = snapshot
     return pack(f"Atari {rom}", emulator, stack.tobytes(), json.dumps(numbers).encode())
 
 
 def from_bytes(rom: str, data: bytes, shape: tuple[int, ...]) -> AtariSnapshot:
-    """The snapshot again, with a stack of this shape; ValueError if the data is no such thing."""
+    """The snapshot again, with a stack of this shape; ValueError if the data is not a snapshot of it."""
     emulator, stack, numbers = unpack(f"Atari {rom}", data, 3)
     return AtariSnapshot(emulator, np.frombuffer(stack, np.uint8).reshape(shape), *json.loads(numbers))
 

@@ -1,4 +1,4 @@
-"""What can be set about drone dodgeball: `env.args`."""
+"""Settings of drone dodgeball: `env.args`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ class DodgeballConfig(Config):
     """Lengths in metres, masses in kilograms, forces in newtons, times in seconds unless a field says otherwise."""
 
     mode: Literal[1, 2, 3] = Field(
-        default=3, description="which axes obey: 1 thrust, 2 thrust and roll, 3 all; the others are ignored"
+        default=3, description="which axes are controlled: 1 thrust, 2 thrust and roll, 3 all; the others are ignored"
     )
     flatten: bool = Field(default=False, description="one action of 81 instead of four of 3")
-    rays: bool = Field(default=True, description="see the image of ray distances beside the vector")
+    rays: bool = Field(default=True, description="add the image of ray distances to the vector")
     ray_range: float = Field(default=15.0, gt=0.0, description="distance that is shown as 255, like all beyond it")
     launchers: int = Field(default=1, ge=0, le=8, description="ball launchers on the front wall")
     launch_interval: float = Field(default=1.2, ge=0.1, le=60.0, description="between two balls of a launcher")
     force_min: float = Field(default=60.0, gt=0.0, le=500.0, description="least force of a throw; it acts for 1/50 s")
     force_max: float = Field(default=90.0, gt=0.0, le=500.0, description="greatest force of a throw")
     spread: float = Field(default=0.3, ge=0.0, le=5.0, description="a throw misses its aim by up to this on each axis")
-    ball_mass: float = Field(default=0.12, gt=0.0, description="the lighter, the faster")
+    ball_mass: float = Field(default=0.12, gt=0.0, description="lighter balls are faster")
     ball_radius: float = Field(default=0.25, gt=0.0, le=2.0, description="of a ball")
 
-    drone_mass: float = Field(default=1.5, gt=0.0, description="the heavier, the lazier; 20 N of thrust must lift it")
+    drone_mass: float = Field(
+        default=1.5, gt=0.0, description="a heavier drone reacts more slowly; 20 N of thrust must lift it"
+    )
     drone_radius: float = Field(default=0.3, gt=0.0, le=2.0, description="of the sphere that balls and trees hit")
     trees: int | None = Field(
         default=None, ge=0, le=32, description="obstacles, from floor to ceiling; null: 8 in the forest, else none"
@@ -48,7 +50,7 @@ class DodgeballConfig(Config):
     exit_penalty: float = Field(default=1.0, ge=0.0, description="for leaving the box, which ends the episode")
 
     def with_trees_of(self, env_id: str) -> DodgeballConfig:
-        """The settings with the number of trees that the id stands for, unless it was told."""
+        """The settings with the id's number of trees, unless it was given."""
         return self if self.trees is not None else self.model_copy(update={"trees": TREES[env_id]})
 
     @property

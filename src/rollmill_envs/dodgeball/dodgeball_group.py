@@ -97,7 +97,7 @@ class DodgeballGroup:
 
     def render(self, k: int) -> Array:
         """A picture of row k from behind the drone, whatever the drone itself sees."""
-        from rollmill_envs.dodgeball.camera import picture  # compiled only for those who look
+        from rollmill_envs.dodgeball.camera import picture  # compiled only when pictures are drawn
 
         return picture(self.scene, self.numbers, k)
 

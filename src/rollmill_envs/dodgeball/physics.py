@@ -108,7 +108,7 @@ def throw(drone: Array, balls: Array, launcher: Array, chance: Array, k: int, nu
         balls[free, axis] = launcher[axis]
         balls[free, BALL_SPEED + axis] = (aim - launcher[axis]) / duration
     if free >= 0:
-        balls[free, BALL_SPEED + 2] += 0.5 * GRAVITY * duration  # makes up for the fall on the way
+        balls[free, BALL_SPEED + 2] += 0.5 * GRAVITY * duration  # compensates for the fall during the flight
         balls[free, IS_FLYING] = 1.0
 
 
@@ -147,7 +147,7 @@ def move_balls(balls: Array, before: Array, drone: Array, trees: Array, numbers:
 
 @compiled
 def touches_tree(place: Array, trees: Array, reach: float) -> bool:
-    """Whether a place is nearer than `reach` to the axis of a tree."""
+    """Whether a point is nearer than `reach` to the axis of a tree."""
     for n in range(trees.shape[0]):
         x, y = place[0] - trees[n, 0], place[1] - trees[n, 1]
         if x * x + y * y < reach * reach:

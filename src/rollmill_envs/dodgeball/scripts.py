@@ -1,4 +1,4 @@
-"""Scripted pilots, who look at the scene itself: what a policy has to beat."""
+"""Scripted pilots that read the true state of the scene: baselines for a policy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Pilot:
 
     def __init__(self, size: int, dodges: bool) -> None:
         self._dodges = dodges
-        self._levels = np.zeros(size)  # thrust that rounding to a level has kept back, in levels
+        self._levels = np.zeros(size)  # thrust lost by rounding to a level, in levels
 
     def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
         """Commands for all rows."""
@@ -93,7 +93,7 @@ def _evasion(group: DodgeballGroup) -> Array:
     distance = np.linalg.norm(missed, axis=2)
     reach = group.settings.drone_radius + group.settings.ball_radius + _MARGIN
     threatens = (balls[:, :, IS_FLYING] != 0) & (moment > 0) & (moment < _ALERT) & (distance < reach)
-    # straight at us: any way out is as good, and up is the quickest
+    # heading straight at the drone: every direction is equal, and up is the fastest
     away = np.where(distance[:, :, None] > 0.05, -missed / np.maximum(distance, 1e-9)[:, :, None], (0.0, 0.0, 1.0))
     evasion: Array = (away * (_DODGE * threatens)[:, :, None]).sum(1)
     return evasion

@@ -1,4 +1,4 @@
-"""What the drone knows: a 19 × 33 image of ray distances and ten numbers; compiled.
+"""What the drone observes: a 19 × 33 image of ray distances and ten numbers; compiled.
 
 The rays are fixed to the body. Row 0 looks up, column 0 to the left; neighbours are 3.75° apart, so the image spans
 120° × 67.5° around the nose. A pixel is 255 · distance / range, rounded, and 255 beyond the range.

@@ -20,7 +20,7 @@ OPPOSITES = (
 DELTA = "_DELTA"  # how the names of buttons end that take a number: degrees or units per tic
 _LEVELS = np.linspace(-10.0, 10.0, 11).tolist()  # of such a button, as Sample Factory has them
 
-Presses = list[float]  # a number for each of the buttons that the engine was told of
+Presses = list[float]  # a number for each of the configured buttons
 
 
 class Flat:

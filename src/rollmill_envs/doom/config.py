@@ -1,4 +1,4 @@
-"""What can be said about a Doom scenario: section `env.args` when `env.id` is `doom/<scenario>`."""
+"""Settings of a Doom scenario: section `env.args` when `env.id` is `doom/<scenario>`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rollmill.config.base import Config
 
 
 class DoomConfig(Config):
-    """How a scenario is played and seen; null means as the scenario has it."""
+    """How a scenario is played and observed; null: the scenario's own value."""
 
     conventions: Literal["sample_factory", "scenario"] = Field(
         default="sample_factory",
-        description="buttons and rewards where nothing else is said: Sample Factory's (which differ for health "
+        description="default buttons and rewards: Sample Factory's (which differ for health "
         "gathering) or those of the scenario's file",
     )
     resolution: str = Field(default="160x120", description="screen of the engine, one of those that it knows")
@@ -58,5 +58,5 @@ class DoomConfig(Config):
                 and key in self.model_fields_set
                 and getattr(self, key) not in (None, "flat")
             ):
-                raise ValueError(f"{key} is not read beside combinations; remove one of them")
+                raise ValueError(f"{key} is not read together with combinations; remove one of them")
         return self

@@ -21,7 +21,7 @@ from rollmill_envs.doom.game import DoomEnv, Moment
 
 
 class DoomGroup(GymGroup):
-    """K games, each with an engine of its own; one whose engine dies is made again and played to where it was.
+    """K games, each with an engine of its own; a game whose engine dies is rebuilt and replayed.
 
     There are no snapshots: the engine can't save the state of its generators. Episodes are played again instead.
     """
@@ -34,7 +34,7 @@ class DoomGroup(GymGroup):
         self._images, self._variables = list(shown["image"]), shown.get("variables")
 
     def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
-        """Let all engines play, and only then judge what they did.
+        """Step all engines first, and only then compute rewards and flags.
 
         Engines share the core and leave its caches cold, so whatever is done between two of them costs several times
         what it costs in one go.
@@ -47,7 +47,7 @@ class DoomGroup(GymGroup):
         games = [cast(DoomEnv, self._instances[k].env) for k in rows]
         presses = [game.presses(action[k]) for k, game in zip(rows, games, strict=True)]
         outcomes: list[Moment | EnvironmentFailed] = []
-        PULSE.enter(STEP)  # once: two stores for every engine would be felt
+        PULSE.enter(STEP)  # once: two stores per engine would cost too much
         try:
             for k, game, pressed in zip(rows, games, presses, strict=True):
                 try:

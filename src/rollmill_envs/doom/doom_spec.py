@@ -1,4 +1,4 @@
-"""A scenario with all its settings resolved and found good: what it takes to make any number of games of it."""
+"""A scenario with all its settings resolved and checked, from which games are made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Blueprint:
     file: Path  # of the scenario
     game_file: str | None
     actions: Flat | Groups
-    variables: tuple[str, ...]  # that the engine tells: those that are observed, and health if it counts
+    variables: tuple[str, ...]  # that the engine reports: those that are observed, and health if it is rewarded
     rewards: tuple[tuple[str, float], ...]
     health_bonus: float
     tics: int  # 0: no limit
@@ -48,7 +48,7 @@ class Blueprint:
             getattr(game, f"set_{extra}_enabled")(False)
         game.set_available_buttons([vizdoom.Button.__members__[name] for name in self.actions.buttons])
         game.set_available_game_variables([vizdoom.GameVariable.__members__[name] for name in self.variables])
-        game.set_episode_timeout(0)  # the limit is ours: at the engine's own it shows no last screen
+        game.set_episode_timeout(0)  # we apply the limit: at its own limit the engine shows no last screen
         for name, reward in self.rewards:
             getattr(game, _SETTER.format(name))(reward)
         if self.game_file is not None:
@@ -64,7 +64,7 @@ class Blueprint:
 
 
 def make_blueprint(config: EnvConfig) -> Blueprint:
-    """Resolve and check the settings; what can't be is refused in one line."""
+    """Resolve and check the settings; mistakes are refused in one line."""
     folder = package_folder()
     try:
         import vizdoom
@@ -110,7 +110,7 @@ def _actions(config: EnvConfig, settings: DoomConfig, usual: Conventions, own: S
         if not settings.combinations:
             raise Refused("env.args.combinations=[]: there is nothing to choose from; list some, or remove the key")
         return combined_actions(settings.combinations)
-    # a button that takes a number repeats what others do; who wants it names it
+    # a button that takes a number duplicates others; it is used only if it is named
     buttons = settings.buttons or usual.buttons or [name for name in own if not name.endswith(DELTA)]
     if settings.actions == "groups":
         return Groups(buttons)

@@ -16,7 +16,7 @@ _PICTURE = "640x480"
 
 
 class Moment(NamedTuple):
-    """What came of one decision."""
+    """The outcome of one decision."""
 
     tics: int
     reward: float
@@ -62,7 +62,7 @@ class DoomEnv(gym.Env[Any, Any]):
         self._is_whole = settings.resolution.lower() == f"{settings.width}x{settings.height}"
         self._is_resized_only = not settings.grey and not self._is_whole
         self._health_at = blueprint.variables.index(HEALTH) if blueprint.health_bonus else None
-        self._told: Any = None  # the variables of the last moment
+        self._latest: Any = None  # the variables of the game, as of the last step
         self._health = 0.0
         self._tics = 0
         self._decisions = 0
@@ -88,7 +88,7 @@ class DoomEnv(gym.Env[Any, Any]):
     def play(self, presses: list[float], image: Array) -> Moment:
         """The first half of a step, which is the engine's: hold buttons, and draw what follows.
 
-        Written in one piece: the engine leaves the caches cold, so that every call of a function counts.
+        Written as one function: the engine leaves the CPU caches cold, so that every call is expensive.
         """
         tics, limit, engine = self._skip, self._limit, self._engine
         if limit and limit - self._tics < tics:
@@ -115,7 +115,7 @@ class DoomEnv(gym.Env[Any, Any]):
         self._decisions += 1
         truncated = self._tics == self._limit or self._decisions == self._time_limit
         if is_over:
-            self._told = None
+            self._latest = None
             return reward, True, truncated
         if self._read(variables):
             reward += self._blueprint.health_bonus
@@ -123,7 +123,7 @@ class DoomEnv(gym.Env[Any, Any]):
 
     def info(self) -> dict[str, Any]:
         """Tics since the start, and the game's variables unless it is over."""
-        values = () if self._told is None else zip(self._blueprint.variables, self._told.tolist(), strict=True)
+        values = () if self._latest is None else zip(self._blueprint.variables, self._latest.tolist(), strict=True)
         return {"tics": self._tics, **dict(values)}
 
     def render(self) -> Any:
@@ -167,8 +167,8 @@ class DoomEnv(gym.Env[Any, Any]):
             self._resize(screen, self._size, image, 0, 0, self._interpolation)
 
     def _read(self, variables: Any) -> bool:
-        """Take note of the game's variables: whether there is more health than before."""
-        self._told = variables
+        """Store the game's variables; returns whether there is more health than before."""
+        self._latest = variables
         if self._has_variables:
             self.variables[:] = variables[: len(self.variables)]
         if self._health_at is None:

@@ -1,6 +1,6 @@
-"""Starts the Doom engine so that it dies with its parent and leaves nothing behind, whenever that dies.
+"""Starts the Doom engine so that it dies with its parent and leaves no files or shared memory.
 
-By itself the engine outlives a killed parent, and both leave things lying about: a folder where the engine was started,
+By itself the engine outlives a killed parent, and both leave files and memory: a folder where the engine was started,
 three named segments in shared memory. Here the kernel is asked to kill the engine when its parent dies, it is started
 in a temporary folder, and a janitor, a process of its own, removes the folder (and the segments, if the parent can't)
 as soon as the engine has started or the parent is dead.
@@ -26,7 +26,7 @@ _ID_ARGUMENT = "+viz_instance_id"
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.02
 _REMOVALS = 50
-_LONGEST_START_SECONDS = 120.0  # after that the engine needs no folder any more: it hangs, or is dead
+_LONGEST_START_SECONDS = 120.0  # later the engine needs no folder: it hangs, or is dead
 
 
 def segments_of(instance: str) -> list[str]:
@@ -38,7 +38,7 @@ def main() -> None:
     """Become the engine."""
     parent, script, engine, *arguments = sys.argv[1:]
     os.close(int(script))  # that started us; the engine has no use for it
-    os.setpgid(0, 0)  # neither a Ctrl-C nor a kill of the parent's group is meant for us: we see its death ourselves
+    os.setpgid(0, 0)  # signals to the parent's group must not reach us: we detect its death ourselves
     segments = segments_of(arguments[arguments.index(_ID_ARGUMENT) + 1])
     try:
         folder = tempfile.mkdtemp(prefix="rollmill-doom-")
@@ -47,7 +47,7 @@ def main() -> None:
         sys.exit(f"rollmill: no temporary folder for the engine: {error}")
     _leave_janitor(int(parent), folder, segments)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):  # it died before the kernel knew what to do then
+    if os.getppid() != int(parent):  # the parent died before the kernel was asked to watch it
         os._exit(1)
     os.chdir(folder)
     silence = os.open(os.devnull, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""The scenarios that the vizdoom package brings, and what they need next to their files to be played."""
+"""The scenarios that the vizdoom package brings, and the changes that some of them need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GATHERING = Conventions(
 # Sample Factory's, with which its published returns were measured
 SAMPLE_FACTORY = {"health_gathering": _GATHERING, "health_gathering_supreme": _GATHERING}
 
-# These don't play as their files have them: their maps know only the starts of a deathmatch, or are called otherwise.
+# These don't work with their own files: their maps have only deathmatch starts, or another name.
 NECESSARY = {
     "cig": Conventions(rewards={"frag": 1.0}, bots=4),
     "multi": Conventions(rewards={"frag": 1.0}, bots=4),

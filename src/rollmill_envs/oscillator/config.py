@@ -1,4 +1,4 @@
-"""What can be said about an ensemble: `env.args` of `oscillator/…`; each model has defaults of its own."""
+"""Settings of an ensemble: `env.args` of `oscillator/…`; each model has defaults of its own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OscillatorConfig(Config):
     walk: float = Field(
         default=0.1, gt=0, le=1, description="deviation of the random walk per 250 steps, as a share of the range"
     )
-    observe: Literal["x", "y"] = Field(description="whose mean is observed")
+    observe: Literal["x", "y"] = Field(description="variable whose mean is observed")
     window: int = Field(ge=2, description="how many of its last values are observed")
     warm_up: int | tuple[int, int] | None = Field(
         default=None,
@@ -45,7 +45,7 @@ class OscillatorConfig(Config):
         default=None, ge=2, description="discrete actions, evenly spaced within the limits; null: continuous"
     )
     pulse: Literal["direct", "rectangular", "charge_balanced"] = Field(
-        default="direct", description="an action moves every x at once, or over width steps, or is then taken back"
+        default="direct", description="an action moves every x at once, or over width steps, or is then reversed"
     )
     width: int = Field(default=5, ge=1, description="steps of a rectangular pulse")
     recharge: int = Field(default=20, ge=1, description="steps of the weaker opposite pulse; longer than width")
@@ -119,7 +119,7 @@ class BvpConfig(OscillatorConfig):
 
     step: float = Field(default=0.2, gt=0, le=0.5, description="time that one integration step covers")
     coupling: float | Range = Field(default=0.03, description="ε; as [low, high] drawn uniformly per episode")
-    observe: Literal["x", "y"] = Field(default="y", description="whose mean is observed")
+    observe: Literal["x", "y"] = Field(default="y", description="variable whose mean is observed")
     window: int = Field(default=250, ge=2, description="how many of its last values are observed")
     action_limit: float = Field(default=1.0, gt=0, le=2, description="actions lie within ± this")
     deviation_weight: float = Field(default=1.0, ge=0, description="factor of the squared deviation of X")
@@ -142,7 +142,7 @@ class HindmarshRoseConfig(OscillatorConfig):
 
     step: float = Field(default=0.05, gt=0, le=0.1, description="time that one integration step covers")
     coupling: float | Range = Field(default=0.2, description="ε; as [low, high] drawn uniformly per episode")
-    observe: Literal["x", "y"] = Field(default="x", description="whose mean is observed")
+    observe: Literal["x", "y"] = Field(default="x", description="variable whose mean is observed")
     window: int = Field(default=150, ge=2, description="how many of its last values are observed")
     action_limit: float = Field(default=0.5, gt=0, le=2, description="actions lie within ± this")
     deviation_weight: float = Field(default=2.0, ge=0, description="factor of the squared deviation of X")

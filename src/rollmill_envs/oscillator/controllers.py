@@ -1,4 +1,4 @@
-"""Classical controllers, which an agent has to be compared with; they see what it doesn't, and know the model."""
+"""Classical controllers as baselines; they read the true means of x and y, and have gains for each model."""
 
 from __future__ import annotations
 

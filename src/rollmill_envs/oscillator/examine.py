@@ -78,15 +78,15 @@ def run_course(config: EnvConfig, settings: OscillatorConfig, seed: int, player:
     whole = {"time_limit": sum(lengths), "args": args | {"stagger": 0.0}}
     group = make_group(config.model_copy(update=whole), size)
     base = cast(Any, base_group(group))
-    everyone, nobody = np.ones(size, bool), np.zeros(size, bool)
+    everyone, none = np.ones(size, bool), np.zeros(size, bool)
     group.reset(everyone, np.array([seeding.integer_seed(seed, "examination", k) for k in range(size)]))
-    idle = action_of(np.zeros(size), base.action_space, settings.action_limit)  # an agent may see it as its last
+    idle = action_of(np.zeros(size), base.action_space, settings.action_limit)  # may be observed as last action
     field, action = np.zeros((2, sum(lengths), size))
     t = 0
     for phase, length in zip(PHASES, lengths, strict=True):
         base.is_muted = phase != "controlled"
         for first in [True] + [False] * (length - 1):
-            chosen = idle if base.is_muted else player(group, everyone if first else nobody)
+            chosen = idle if base.is_muted else player(group, everyone if first else none)
             group.step(chosen, everyone)
             field[t], action[t] = base.fields[:, 0, -1], base.amplitude
             t += 1

@@ -23,9 +23,9 @@ class FrozenAgent:
 
     def __init__(self, env_id: str, settings: OscillatorConfig, observation_space: gym.Space[Any]) -> None:
         path = str(settings.frozen)
-        if not Path(path).exists():  # before torch is loaded for nothing
+        if not Path(path).exists():  # checked before torch is imported
             raise Absent(f"env.args.frozen={path}: no such folder; give a run or one of its checkpoints")
-        # by name, because environments stand below policies: this is the one that is made of another's run
+        # by name, because environments are a layer below policies; only this one needs a trained run
         self._policy: Any = load_object("rollmill.play.trained_policy:load", "env.args.frozen")(path)
         seen = self._policy.observation_space
         if seen.shape != observation_space.shape:

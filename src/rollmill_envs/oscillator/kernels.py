@@ -5,7 +5,7 @@ Hindmarsh–Rose:          x' = y − x³ + 3x² − z + I + ε·X,        y' = 
 
 with X the mean of all x, at every stage of the classical Runge–Kutta method. All in float64. Sums go through eight
 lanes, because a plain sum can't be vectorised without changing its order; so a row's numbers are the same on every
-machine, at every place in a group. Everything that is compiled stands in this file: numba's cache looks at no other.
+machine, at every place in a group. All compiled functions are in this file: numba's cache checks no other.
 """
 
 from __future__ import annotations

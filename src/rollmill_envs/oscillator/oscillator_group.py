@@ -134,7 +134,7 @@ class OscillatorGroup:
         self._show()
 
     def render(self, k: int) -> Array:
-        """The mean field of the last window, and where every neuron stands."""
+        """The mean field of the last window, and the state of every neuron."""
         return draw_ensemble(self.fields[k], self.state[k], self._amplitude[k] / self.settings.action_limit)
 
     def info(self, k: int) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class OscillatorGroup:
         if not math.isfinite(self._reward.sum()):
             k = int(np.flatnonzero(~np.isfinite(self._reward))[0])
             remedy = "lower env.args.step or env.args.action_limit"
-            raise EnvironmentFailed(f"env.id={self._id}: environment {k}: the neurons left all bounds; {remedy}")
+            raise EnvironmentFailed(f"env.id={self._id}: environment {k}: the state of the neurons diverged; {remedy}")
 
     def _show(self) -> None:
         """The window as the agent sees it; that of a row that wasn't advanced is unchanged."""

@@ -21,7 +21,7 @@ from rollmill_envs.unity.unity_env import UnityEnv
 
 ENV_ID = "unity/build"
 PATHS = ("build",)
-SCRIPTS: dict[str, Callable[[EnvConfig, int], Player]] = {}  # nothing is known of the scene
+SCRIPTS: dict[str, Callable[[EnvConfig, int], Player]] = {}  # no scripts: the scene is unknown
 
 
 def names() -> list[str]:

@@ -57,5 +57,5 @@ def start_build(path: Path, settings: UnityConfig, port: int) -> subprocess.Pope
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if is_kept else subprocess.DEVNULL,
         stderr=subprocess.STDOUT if is_kept else subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for us, who then close it
+        start_new_session=True,  # Ctrl-C must reach only us; we then close the build
     )

@@ -1,4 +1,4 @@
-"""What can be said about a Unity build: `env.args` of `unity/build`."""
+"""Settings of a Unity build: `env.args` of `unity/build`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class UnityConfig(Config):
     seed_parameter: str | None = Field(
         default=None, description="float parameter that is set to each episode's seed (modulo 2^24) before it begins"
     )
-    restart: bool = Field(default=False, description="start the build anew for every episode, so that its seed holds")
+    restart: bool = Field(default=False, description="restart the build for every episode, so that its seed applies")
     parameters: dict[str, float] = Field(default_factory=dict, description="float parameters of the scene, by name")
     time_scale: float = Field(default=20.0, gt=0.0, description="how much faster than real time the engine may run")
     width: int = Field(default=84, ge=1, description="pixels of the engine's window")

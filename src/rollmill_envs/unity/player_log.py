@@ -1,4 +1,4 @@
-"""The output of builds in a folder that never holds more than its share."""
+"""The output of builds, in a folder of bounded size."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The messages of ML-Agents, built by whatever protobuf is installed.
+"""The messages of ML-Agents, built by the protobuf version that is installed.
 
-mlagents-envs 0.28 carries files that protoc generated in 2017. Their descriptions of the messages are as good as ever,
+mlagents-envs 0.28 carries files that protoc generated in 2017. Their descriptions of the messages are still valid,
 but protobuf from 3.21 on refuses the code around them, and TensorBoard wants a newer one. So we read the descriptions
 out of the files, without executing them, and let protobuf build the messages as it does for code generated today.
 """
@@ -18,7 +18,7 @@ _PACKAGE = "mlagents_envs.communicator_objects"
 
 
 def is_installed() -> bool:
-    """Whether the extra `unity` is there; imports nothing."""
+    """Whether the extra `unity` is installed; imports nothing."""
     return find_spec("mlagents_envs") is not None
 
 

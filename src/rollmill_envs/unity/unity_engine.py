@@ -38,8 +38,8 @@ from mlagents_envs.side_channel.environment_parameters_channel import Environmen
 
 __all__ = ["ActionTuple", "Ended", "Engine", "NoAnswer", "UnityException"]
 
-_LOOK_SECONDS = 0.2  # between two looks at whether the build lives; its answers are seen at once
-_CLOSE_SECONDS = 2.0  # that a build has to go by itself
+_LOOK_SECONDS = 0.2  # between two checks that the build is alive; its answers are received at once
+_CLOSE_SECONDS = 2.0  # that a build has to exit by itself
 
 logging_util.set_log_level(logging_util.WARNING)  # its greetings go to stdout, which belongs to the run
 
@@ -94,7 +94,7 @@ class Engine(UnityEnvironment):  # type: ignore[misc]  # untyped
 
     @property
     def _loaded_once(self) -> bool:
-        """Whether the build ever spoke, and so can be asked to go."""
+        """Whether the build ever sent a message, and so can be asked to exit."""
         return hasattr(self, "_env_specs")
 
     def _get_communicator(self, worker_id: int, base_port: int, timeout_wait: int) -> _Communicator:
@@ -129,7 +129,7 @@ class _Communicator(RpcCommunicator):  # type: ignore[misc]  # untyped
         last = 0 if first == 0 else min(first + self._settings.ports - 1, 65535)
         self.unity_to_external = UnityToExternalServicerImplementation()
         for port in range(first, last + 1):
-            if port and not _is_free(port):  # gRPC would say so itself, on the console
+            if port and not _is_free(port):  # gRPC would print an error of its own
                 continue
             # ML-Agents shares its port (so_reuseport): two programs then answer each other's builds
             server = grpc.server(ThreadPoolExecutor(max_workers=2), options=(("grpc.so_reuseport", 0),))
@@ -144,7 +144,7 @@ class _Communicator(RpcCommunicator):  # type: ignore[misc]  # untyped
         raise Refused(f"env.args.port={self._settings.port}: {tried} in use; leave env.args.port out")
 
     def poll_for_timeout(self, poll_callback: Callable[[], None] | None = None) -> None:
-        """Wait for a message; ML-Agents' own wait spins, or looks after the build every six seconds only."""
+        """Wait for a message; ML-Agents' own wait is a busy loop, or checks the build only every six seconds."""
         deadline = monotonic() + self.timeout_wait
         while not self.unity_to_external.parent_conn.poll(max(0.0, min(_LOOK_SECONDS, deadline - monotonic()))):
             if poll_callback is not None:
@@ -153,7 +153,7 @@ class _Communicator(RpcCommunicator):  # type: ignore[misc]  # untyped
                 raise NoAnswer(f"the build gave no answer within {self.timeout_wait:g} seconds")
 
     def initialize(self, inputs: UnityInputProto, poll_callback: Callable[[], None] | None = None) -> UnityOutputProto:
-        """Exchange first messages; unlike ML-Agents' own it doesn't wait for ever for the second answer."""
+        """Exchange first messages; unlike ML-Agents' own its wait for the second answer is bounded."""
         self.poll_for_timeout(poll_callback)
         greeting = self.unity_to_external.parent_conn.recv().unity_output
         message: Any = UnityMessageProto()

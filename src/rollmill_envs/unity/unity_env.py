@@ -99,7 +99,7 @@ class UnityEnv(gym.Env[Any, Any]):
             self._engine = None
 
     def _look(self) -> Looks:
-        """Start the build to see its behaviours; with a seed of its own it can be played on afterwards."""
+        """Start the build to read its behaviours; a build with a fixed seed is kept and played afterwards."""
         engine = self._start(self._settings.seed or 0)
         is_good = False
         try:

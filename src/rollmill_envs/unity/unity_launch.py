@@ -1,4 +1,4 @@
-"""Becomes the build, which dies with its parent: `unity_launch.py PARENT BUILD ARGUMENTS…`.
+"""Replaces itself by the build, which dies with its parent: `unity_launch.py PARENT BUILD ARGUMENTS…`.
 
 The file is executed as it is (`python -I -S unity_launch.py`). Python could do the same between fork and exec, but not
 safely in a process with gRPC's threads.
@@ -18,7 +18,7 @@ def main() -> None:
     """Turn into the build."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent died before the kernel was asked to watch it
         sys.exit(1)
     try:
         os.execv(command[0], command)
