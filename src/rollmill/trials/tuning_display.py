@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 from rollmill.console.outlet import Outlet
+from rollmill.console.text_table import text_table
 from rollmill.observe.phrases import clock, count
 from rollmill.trials.contest import LEAST_GAIN, Contest, Entry
 
@@ -85,18 +86,8 @@ def table(contest: Contest) -> list[str]:
     rows = [HEAD, *(_row(entry, contest) for entry in ranking if not entry.failed)]
     if contest.base.setup.is_asynchronous:
         rows = [row[:-1] for row in rows]  # there are no results to compare
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i in (0, 1, 2, 9) else cell.rjust(width) for i, (cell, width) in _with(row, widths)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines + [f"    {entry.setup}: {_failure(entry)}" for entry in ranking if entry.failed]
-
-
-def _with(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(zip(row, widths, strict=True)))
+    failed = [f"    {entry.setup}: {_failure(entry)}" for entry in ranking if entry.failed]
+    return text_table(rows, left=(0, 1, 2, 9)) + failed
 
 
 def _row(entry: Entry, contest: Contest) -> tuple[str, ...]:
