@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from rollmill.cli import main
 from rollmill.config.yaml_text import written
+from rollmill.console.display import Display
 from rollmill.errors import Refused
 from rollmill.settings import load_config
 from rollmill.trials.contest import Contest, Entry, seconds_for
@@ -27,7 +28,7 @@ from rollmill.trials.fragment import fragment_path, write_fragment
 from rollmill.trials.setups import Setup, anchors, every_setup
 from rollmill.trials.stand import Contestant
 from rollmill.trials.tune import _notes
-from rollmill.trials.tuning_display import remarks, table, verdict
+from rollmill.trials.tuning_table import remarks, table, verdict
 
 SMALL = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
@@ -152,18 +153,10 @@ class Crowd:
                 channel.sendall(json.dumps({**answer, "shares": {}}).encode() + b"\n")
 
 
-class Quiet:
-    def tick(self, text, fraction):
-        assert 0 <= fraction <= 1
-
-    def measured(self, entry):
-        assert entry.rates or entry.failed
-
-
 def contest(rates, speeds=(1.0,), seconds=0.5, setups=None, base=BASE, pause=0.0):
     crowd = Crowd(rates, list(speeds), pause)
     setups = every_setup(BASE, 2, False) if setups is None else setups
-    held = Contest(crowd.start, base, setups, 2, seconds, Quiet())
+    held = Contest(crowd.start, base, setups, 2, seconds, Display(None, "none"))
     held.run()
     return held
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 import threading
@@ -10,18 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from rollmill.console.bar import BarDisplay
 from rollmill.console.closing import closing_lines
-from rollmill.console.console import ConsoleObserver, make_display
-from rollmill.console.outlet import Outlet
-from rollmill.console.plain_lines import LineDisplay
-from rollmill.console.view import Scene
+from rollmill.console.console import ConsoleObserver
+from rollmill.console.display import Display
+from rollmill.console.scene import Scene
 from rollmill.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
-from rollmill.observe.config import ObserveConfig
 from rollmill.observe.phrases import shares
 
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
 SUMMARY = {
     "env_steps": 1000,
     "frames": 4000,
@@ -41,9 +39,15 @@ SUMMARY = {
 }
 
 
-def show_lines(events, run: Path, interval: float = 5.0) -> list[str]:
+@pytest.fixture(autouse=True)
+def terminal_of_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def show_lines(events, run: Path) -> list[str]:
     stream = io.StringIO()
-    observer = ConsoleObserver(run, LineDisplay(Outlet(stream)), interval)
+    observer = ConsoleObserver(run, Display(stream, "lines"))
     for event in events:
         observer.receive(event)
     observer.close()
@@ -53,16 +57,15 @@ def show_lines(events, run: Path, interval: float = 5.0) -> list[str]:
 def bar_frames(events, run: Path) -> list[str]:
     """What is drawn after each event, as plain text of 80 columns."""
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, color_system=None, highlight=False)
-    observer = ConsoleObserver(run, BarDisplay(console), 0.0)
+    observer = ConsoleObserver(run, Display(stream, "bar", interval=0.0, keeps_last=True))
     drawn = []
     for event in events:
         observer.receive(event)
-        drawn.append(stream.getvalue())
+        drawn.append(STYLE.sub("", stream.getvalue()))
         stream.seek(0)
         stream.truncate()
     observer.close()
-    return [*drawn, stream.getvalue()]
+    return [*drawn, STYLE.sub("", stream.getvalue())]
 
 
 def test_plain_lines_tell_percent_eta_return_and_where_the_time_goes(tmp_path: Path, run_events) -> None:
@@ -122,8 +125,8 @@ def test_the_bar_takes_three_lines_of_eighty_columns_and_keeps_its_layout(tmp_pa
 
 def test_the_bar_needs_no_thread_of_its_own() -> None:
     before = set(threading.enumerate())
-    display = BarDisplay(Console(file=io.StringIO(), force_terminal=True))
-    display.show(Scene())
+    display = Display(io.StringIO(), "bar")
+    display.show(Scene().view())
     assert set(threading.enumerate()) == before
     display.finish()
 
@@ -296,26 +299,23 @@ def test_a_summary_without_any_key_still_prints() -> None:
 
 
 def test_auto_means_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ObserveConfig()
-    assert isinstance(make_display(config, io.StringIO())[0], LineDisplay)
+    assert Display(io.StringIO()).mode == "lines"
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal:
         monkeypatch.setenv("TERM", "xterm")
-        display, interval = make_display(config, terminal)
-        assert isinstance(display, BarDisplay)
-        assert interval == config.interval
+        display = Display(terminal, "auto", 1.0, 5.0)
+        assert (display.mode, display.interval) == ("bar", 1.0)
         monkeypatch.setenv("TERM", "dumb")
-        display, interval = make_display(config, terminal)
-        assert isinstance(display, LineDisplay)
-        assert interval == config.lines_interval
+        display = Display(terminal, "auto", 1.0, 5.0)
+        assert (display.mode, display.interval) == ("lines", 5.0)
     os.close(leader)
 
 
 @pytest.mark.parametrize("mode", ["bar", "lines"])
 def test_an_ascii_terminal_gets_ascii(tmp_path: Path, run_events, mode: str) -> None:
     raw = io.BytesIO()
-    display, _ = make_display(ObserveConfig(console=mode), io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    observer = ConsoleObserver(tmp_path, display, 0)
+    display = Display(io.TextIOWrapper(raw, encoding="ascii", write_through=True), mode, 0.0, 0.0)
+    observer = ConsoleObserver(tmp_path, display)
     events = run_events(updates=2)
     events[2:2] = [Said(Progress(), "worker-0", "2 × 4 – ≥ ☃", "warning")]
     for event in events:
@@ -333,9 +333,9 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from conftest import make_run
-from rollmill.observe.config import ObserveConfig
-from rollmill.console.console import ConsoleObserver, make_display
-observer = ConsoleObserver(Path(sys.argv[2]), make_display(ObserveConfig(console=sys.argv[3]), sys.stdout)[0], 0)
+from rollmill.console.console import ConsoleObserver
+from rollmill.console.display import Display
+observer = ConsoleObserver(Path(sys.argv[2]), Display(sys.stdout, sys.argv[3], 0.0, 0.0))
 for event in make_run():
     observer.receive(event)
 observer.close()

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
-from rollmill.console.bar import BarDisplay
 from rollmill.console.console import ConsoleObserver
-from rollmill.console.outlet import Outlet
-from rollmill.console.plain_lines import LineDisplay
+from rollmill.console.display import Display
 from rollmill.events import Updated
 
 FLOW = {"port/in_flight": 16.0, "port/unrolls_depth": 2.0, "idle/learner": 0.12}
 FLOW |= {"idle/worker.0": 0.03, "idle/worker.1": 0.05}
 
 
+@pytest.fixture(autouse=True)
+def terminal_of_eighty_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def shown(events, folder, bar):
     stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=80, color_system=None, highlight=False)
-    observer = ConsoleObserver(folder, BarDisplay(console) if bar else LineDisplay(Outlet(stream)), 0.0)
+    observer = ConsoleObserver(folder, Display(stream, "bar" if bar else "lines", 0.0, 0.0, keeps_last=True))
     for event in events:
         observer.receive(event)
     observer.close()
-    return stream.getvalue()
+    return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())  # without colours
 
 
 def with_flow(events, lag):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +53,7 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of a table.")] = False,
 ) -> None:
     """Play episodes of a trained policy and of baselines, with statistics, dumps and videos."""
-    from rollmill.console.progress import StretchDisplay
+    from rollmill.console.display import Display
     from rollmill.persist.writing import to_json
     from rollmill.play.evaluate import evaluate_request
     from rollmill.play.request import Request
@@ -78,7 +79,7 @@ def evaluate(
         examine=examine,
         seed=seed,
     )
-    outcome = evaluate_request(request, StretchDisplay(not as_json))
+    outcome = evaluate_request(request, Display(sys.stdout, "none" if as_json else "auto"))
     if as_json:
         typer.echo(to_json(outcome.record, indent=2))
     if outcome.status == "interrupted":

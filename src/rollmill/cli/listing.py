@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rollmill.console.text_table import text_table
 from rollmill.errors import Refused, nearest
 
 
@@ -18,10 +19,8 @@ def list_known(
     listings = {"algorithms": _algorithms, "envs": _environments, "configs": _configs}
     if what not in listings:
         raise Refused(f"list: '{what}' is unknown: {nearest(what, list(listings))}")
-    names = listings[what]()
-    width = max((len(name) for name in names), default=0)
-    for name, description in names.items():
-        typer.echo(f"{name:{width}}  {description}".rstrip())
+    for line in text_table(list(listings[what]().items()), left=(0, 1)):
+        typer.echo(line)
 
 
 def _algorithms() -> Mapping[str, str]:

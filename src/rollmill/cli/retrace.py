@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +30,10 @@ def retrace(
 
     Exit code 0: equal as far as the log goes; 1: it diverges or the log is damaged.
     """
-    from rollmill.console.progress import StretchDisplay
+    from rollmill.console.display import Display
     from rollmill.retrace.verdict import retrace_run
 
-    verdict = retrace_run(run, until, is_breaking, StretchDisplay(not as_json))
+    verdict = retrace_run(run, until, is_breaking, Display(sys.stdout, "none" if as_json else "auto"))
     if as_json:
         typer.echo(json.dumps(verdict.record, indent=2))
     if verdict.error is not None:

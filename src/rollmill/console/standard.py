@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from rollmill.console.console import ConsoleObserver, make_display
+from rollmill.console.console import ConsoleObserver
 from rollmill.console.curve import CurveObserver
+from rollmill.console.display import Display
 from rollmill.console.keys import keys_of
 from rollmill.console.live_watch import HINT, WatchObserver
 from rollmill.observe.config import ObserveConfig
@@ -38,19 +39,12 @@ def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = 
         observers.append(TensorBoardObserver(run, config.log_interval, past))
     if config.curve:
         observers.append(CurveObserver(run))
-    shows, tell = config.console != "none", _nobody
-    keys = keys_of(sys.stdin, stream or sys.stdout) if shows and config.keys else None
-    if shows:
-        display, interval = make_display(config, stream or sys.stdout)
-        console = ConsoleObserver(run, display, interval, [] if keys is None else [HINT])
-        tell = console.tell
-    observers.append(WatchObserver(run, tell, keys, config.watch_niceness))
+    stream, is_shown = stream or sys.stdout, config.console != "none"
+    keys = keys_of(sys.stdin, stream) if is_shown and config.keys else None
+    display = Display(stream, config.console, config.interval, config.lines_interval, keeps_last=True)
+    observers.append(WatchObserver(run, display.say, keys, config.watch_niceness))
     if config.evaluate.seconds is not None:
-        observers.append(EvaluationObserver(run, config.evaluate, tell))
-    if shows:
-        observers.append(console)
+        observers.append(EvaluationObserver(run, config.evaluate, display.say))
+    if is_shown:
+        observers.append(ConsoleObserver(run, display, [] if keys is None else [HINT]))
     return observers
-
-
-def _nobody(line: str) -> None:
-    """Without a console nothing is shown."""

@@ -51,6 +51,11 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def shares(parts: Mapping[str, float | None]) -> str:
     """Where the time goes: `env 31%  inference 22%  learn 40%  wait  7%`; empty if nothing is known.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rollmill.console.progress import StretchDisplay
+from rollmill.console.display import Display
+from rollmill.console.progress import Work
 from rollmill.envs.families import examine_of
 from rollmill.errors import RollmillError
 from rollmill.launch.interruption import Interruption
@@ -51,11 +53,12 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes of a run, a checkpoint or (`policy=`, `env=`) any player; `options` are the fields of `Request`."""
     return evaluate_request(
-        Request(run=None if run is None else Path(run), overrides=overrides, **options), StretchDisplay(show)
+        Request(run=None if run is None else Path(run), overrides=overrides, **options),
+        Display(sys.stdout, "auto" if show else "none"),
     )
 
 
-def evaluate_request(request: Request, display: StretchDisplay) -> Evaluation:
+def evaluate_request(request: Request, display: Display) -> Evaluation:
     """What `rollmill evaluate` does."""
     interruption = Interruption()
     request = checked(request)
@@ -73,9 +76,7 @@ def evaluate_request(request: Request, display: StretchDisplay) -> Evaluation:
 class _Session:
     """One evaluation: the player first, then what it is compared with, then the environment's own examination."""
 
-    def __init__(
-        self, request: Request, prepared: Prepared, display: StretchDisplay, interruption: Interruption
-    ) -> None:
+    def __init__(self, request: Request, prepared: Prepared, display: Display, interruption: Interruption) -> None:
         self._request, self._prepared, self._display = request, prepared, display
         self._interruption = interruption
         self._job = job = prepared.job
@@ -110,13 +111,16 @@ class _Session:
     def _play(self, crew: Crew) -> None:
         """The player's own episodes."""
         steps, title = self._request.steps, f"{self._names[0]} on {self._job.env.id}"
-        self._display.begin(title, "steps" if steps else "episodes", steps or self._request.episodes or 0)
+        work = Work(title, "steps" if steps else "episodes", steps or self._request.episodes or 0)
+        self._display.show(work.after())
         tally = _Tally(steps)
         may_go_on = self._may_go_on if steps is None else lambda: self._may_go_on() and tally.enough is None
         for _, played in crew.play(self._units(0, self._request.episodes), lambda: True, may_go_on):
             self._take(0, played)
             tally.add(played)
-            self._display.advance(tally.steps if steps else tally.episodes, f"return {amount(tally.mean)}")
+            if self._display.is_due:
+                done = tally.steps if steps else tally.episodes
+                self._display.show(work.after(done, f"return {amount(tally.mean)}"))
         if tally.enough is not None:
             self._output.keep(self._names[0], tally.enough)
         if not tally.episodes and self._output.failures:
@@ -130,12 +134,14 @@ class _Session:
         mine = len(self._output.played[self._names[0]])
         episodes = min(EPISODES, mine)
         deadline = perf_counter() + max(LEAST_SECONDS, 2 * self._output.seconds)
-        self._display.begin("baselines", "episodes", episodes * len(others))
+        work = Work("baselines", "episodes", episodes * len(others))
+        self._display.show(work.after())
         units = (unit for player in others for unit in self._units(player, episodes))
         playing = crew.play(units, lambda: perf_counter() < deadline, self._may_go_on)
         for done, (player, played) in enumerate(playing, 1):
             self._take(player, played)
-            self._display.advance(done)
+            if self._display.is_due:
+                self._display.show(work.after(done))
         if left_out := [self._names[player] for player in others if not self._output.played[self._names[player]]]:
             self._output.tell(left_out=left_out)
 
@@ -166,7 +172,7 @@ class _Session:
         examine = examine_of(self._job.env) if self._request.examine else None
         if examine is None:
             return
-        self._display.begin("examination", "runs", 1)
+        self._display.show(Work("examination", "runs", 1).after())
         with closing(Bench(self._job)) as bench:
             maker = bench.maker(0)
             result = examine(self._job.env, integer_seed(self._job.seed, "examine"), maker, self._output.folder)

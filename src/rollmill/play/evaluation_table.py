@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rollmill.console.text_table import text_table
 from rollmill.observe.phrases import amount, clock, count, some
 
 KINDS = {"trajectories": ("trajectory", "trajectories"), "video": ("video", "videos")}  # one, several
@@ -16,12 +17,9 @@ def closing_table(record: Mapping[str, Any], folder: Path) -> list[str]:
     baselines = sorted(record["baselines"].items(), key=lambda item: -item[1]["mean"])
     rows: list[tuple[str, ...]] = [("player", "return", "95 % interval", "median", "length", "episodes")]
     rows += [_row(name, entry) for name, entry in [(record["player"], record), *baselines]]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  " + "  ".join(cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(pairs))
-        for pairs in (list(zip(row, widths, strict=True)) for row in rows)
-    ]
-    return [f"{record['env']}, {record['status']} after {clock(record['seconds'])}", *lines, *_remarks(record, folder)]
+    title = f"{record['env']}, {record['status']} after {clock(record['seconds'])}"
+    remarks = list(_remarks(record, folder).items())
+    return [title, *text_table(rows, indent="  "), *text_table(remarks, left=(0, 1), indent="  ")]
 
 
 def _row(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
@@ -31,7 +29,7 @@ def _row(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
     return name, *numbers, count(entry["episodes"])
 
 
-def _remarks(record: Mapping[str, Any], folder: Path) -> list[str]:
+def _remarks(record: Mapping[str, Any], folder: Path) -> dict[str, str]:
     remarks: dict[str, str] = {}
     if record["failed"]["episodes"]:
         first = record["failed"]["messages"][0]
@@ -43,5 +41,4 @@ def _remarks(record: Mapping[str, Any], folder: Path) -> list[str]:
             remarks[name] = amount(value) if isinstance(value, float) else str(value)
     files = [f"{number} {KINDS[kind][number != 1]}" for kind, number in record["files"].items() if number]
     remarks["files"] = f"{folder}" + (f" ({', '.join(files)})" if files else "")
-    width = max(len(name) for name in remarks)
-    return [f"  {name:<{width}}  {text}" for name, text in remarks.items()]
+    return remarks

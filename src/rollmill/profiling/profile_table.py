@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rollmill.console.text_table import text_table
 from rollmill.launch.sampler import WAITING
 from rollmill.observe.phrases import count, shares
 from rollmill.profiling.stacks import Sampled
@@ -66,22 +67,21 @@ def heading(record: Mapping[str, Any]) -> str:
 def lines_of(record: Mapping[str, Any]) -> list[str]:
     """The whole profile for people."""
     elapsed, cores = record["seconds"], record["cores"]
-    width = max((len(row["function"]) for row in record["functions"]), default=8)
-    lines = [heading(record), "", f"{'process':<10}{'function':<{width}}{'seconds':>9}{'share':>8}"]
+    functions = [("process", "function", "seconds", "share")]
     last = ""
     for row in record["functions"]:
-        place = "" if row["process"] == last else row["process"]
-        last = row["process"]
-        share = f"{row['share'] * 100:.1f}%"
-        lines.append(f"{place:<10}{row['function']:<{width}}{row['seconds']:>9.2f}{share:>8}")
-    lines += ["", f"{'process':<16}{'CPU seconds':>12}{'of a core':>11}{'waiting':>9}"]
-    for process in record["processes"]:
-        waiting = "-" if process["waiting"] is None else f"{process['waiting'] * 100:.0f}%"
-        share = f"{process['cpu_seconds'] / elapsed * 100:.0f}%"
-        lines.append(f"{process['process']:<16}{process['cpu_seconds']:>12.2f}{share:>11}{waiting:>9}")
+        place, last = "" if row["process"] == last else row["process"], row["process"]
+        functions.append((place, row["function"], f"{row['seconds']:.2f}", f"{row['share'] * 100:.1f}%"))
     used = sum(process["cpu_seconds"] for process in record["processes"])
+    processes = [("process", "CPU seconds", "of a core", "waiting")]
+    for row in record["processes"]:
+        waiting = "-" if row["waiting"] is None else f"{row['waiting'] * 100:.0f}%"
+        share = f"{row['cpu_seconds'] / elapsed * 100:.0f}%"
+        processes.append((row["process"], f"{row['cpu_seconds']:.2f}", share, waiting))
+    processes.append(("all", f"{used:.2f}", f"{used / elapsed * 100:.0f}%", ""))
     idle = max(0.0, 1.0 - used / (elapsed * cores))
-    lines.append(f"{'all':<16}{used:>12.2f}{f'{used / elapsed * 100:.0f}%':>11}   {cores} cores idle {idle * 100:.0f}%")
+    lines = [heading(record), "", *text_table(functions, left=(0, 1)), "", *text_table(processes)]
+    lines[-1] += f"  {cores} cores idle {idle * 100:.0f}%"
     if record["clocks"]:
         lines.append(f"by the components' own clocks: {shares(record['clocks'])}")
     lines.append(f"sampling took {record['overhead'] * 100:.1f} % of a core")

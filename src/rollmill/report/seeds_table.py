@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rollmill.console.text_table import text_table
 from rollmill.observe.phrases import amount, clock, count
 from rollmill.report.groups import expand
 from rollmill.report.run_record import Record, read_record
@@ -16,13 +17,7 @@ def seeds_lines(folder: Path) -> list[str]:
     """One line per run of the folder, and below them the means with their interval."""
     runs = [read_record(path) for path in expand([folder])]
     head = ["seed", "status", *(name for name, _ in COLUMNS), "steps", "steps/s", "time", "parameters"]
-    table = [head, *(_row(run) for run in runs)]
-    widths = [max(len(row[place]) for row in table) for place in range(len(head))]
-    lines = [
-        "  ".join(cell.ljust(width) if place == 1 else cell.rjust(width) for place, (cell, width) in enumerate(pairs))
-        for row in table
-        for pairs in [list(zip(row, widths, strict=True))]
-    ]
+    lines = text_table([head, *(_row(run) for run in runs)], left=(1,))
     for name, key in COLUMNS:
         found = spread([value for run in runs if (value := run.number("returns", key)) is not None])
         if found is not None and len(runs) > 1:

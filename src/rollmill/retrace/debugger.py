@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from numpy.random import Generator
 
+from rollmill.console.display import Display
 from rollmill.learners.learner import Learner
 from rollmill.models.network import Network
 from rollmill.retrace.comparison import Diverged
@@ -24,8 +25,8 @@ class LeftDebugger(Exception):
 class Debugger:
     """Opens Python's debugger (`breakpoint()`) before one update, and wherever the run diverges."""
 
-    def __init__(self, retrace: Retrace, stop_at: int | None, say: Callable[[str], None]) -> None:
-        self._retrace, self._stop_at, self._say = retrace, stop_at, say
+    def __init__(self, retrace: Retrace, stop_at: int | None, display: Display) -> None:
+        self._retrace, self._stop_at, self._display = retrace, stop_at, display
         self._store: _OpenStore | None = None
 
     def begun(self) -> None:
@@ -46,7 +47,8 @@ class Debugger:
     def _open(self, update: int, where: str, divergence: Diverged | None) -> None:
         learner = self._retrace.runtime.learner
         batch = None if self._store is None else self._store.batch_of(update)
-        self._say(f"{where}; here are: retrace, learner, network, batch, update, divergence")
+        self._display.finish()  # the debugger needs the terminal
+        self._display.say(f"{where}; here are: retrace, learner, network, batch, update, divergence")
         try:
             _stop(self._retrace, learner, learner.trainer.network, batch, update, divergence)
         except BdbQuit:

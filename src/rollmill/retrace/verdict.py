@@ -9,7 +9,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from rollmill.console.progress import StretchDisplay
+from rollmill.console.display import Display
+from rollmill.console.progress import Work
 from rollmill.errors import RollmillError
 from rollmill.launch.liveness import is_gone
 from rollmill.numerics import REMEDY, difference, facts
@@ -81,7 +82,7 @@ class Verdict:
         return f"sha256 {self.sha256}{', as in summary.json' if self.is_in_summary else ''}"
 
 
-def retrace_run(run: Path, until: int | None, is_breaking: bool, display: StretchDisplay) -> Verdict:
+def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Display) -> Verdict:
     """Repeat the run and compare; a divergence or damage is in the verdict's `error`."""
     begun = perf_counter()
     retrace = Retrace(run, until)
@@ -89,17 +90,19 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Stretc
     if is_breaking:
         failed_at = None if script.attempt is None else script.attempt.update
         retrace.until = until or script.last
-        retrace.witness = Debugger(retrace, until or failed_at, display.say)
+        retrace.witness = Debugger(retrace, until or failed_at, display)
     warnings = _warnings(run, summary)
     if foreign := _other_numerics(retrace):
         warnings.append(f"made where numbers round differently: it will likely diverge; {REMEDY}")
     verdict = Verdict(run, len(script.updates), Step(0, retrace.until, 0, 0), warnings)
     display.say(*verdict.warnings)
-    display.begin("retracing", "updates", retrace.until)
+    work = Work("retracing", "updates", retrace.until)
+    display.show(work.after())
     try:
         for step in retrace.steps():
             verdict.step = step
-            display.advance(step.update, f"{_hashes(step)} equal")
+            if display.is_due:
+                display.show(work.after(step.update, f"{_hashes(step)} equal"))
         verdict.sha256 = retrace.sha256
         if not _is_running(run, summary):
             verdict.is_in_summary = _compare(verdict.step.update, retrace.sha256, summary)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import select
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from statistics import median
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
+from rollmill.console.display import Display
+from rollmill.console.view import View
+from rollmill.observe.phrases import clock, count, cut
 from rollmill.trials.setups import Setup, anchors
 from rollmill.trials.stand import Contestant
 
@@ -19,6 +22,7 @@ PASSES = 9  # at most, of the finals
 LEAST_GAIN = 1.03  # below that it is noise, and the config stays as it is
 LOOK_SECONDS = 0.5  # between two redraws while nothing comes
 PATIENCE = 120.0  # seconds for a first answer
+WIDEST_REASON = 100  # characters of why a setup failed
 ROUND_SECONDS = 10  # of times that are proposed
 
 
@@ -38,6 +42,13 @@ class Entry:
         measured = self.finals or self.rates
         return None if self.failed or not measured else median(measured)
 
+    @property
+    def outcome(self) -> str:
+        """The rate or the failure, in words."""
+        if self.failed:
+            return f"failed: {cut(' '.join(self.failed.split()), WIDEST_REASON)}"
+        return f"{count(self.rate)} steps/s"
+
     def ratio(self, base: Entry) -> float | None:
         """How many times as fast as `base`: of the finals pass by pass, for a machine's speed comes and goes."""
         if self.rate is None or base.rate is None:
@@ -51,16 +62,6 @@ class Entry:
         return bool(self.finals and base.finals)
 
 
-class Watcher(Protocol):
-    """Displays how the contest goes."""
-
-    def tick(self, text: str, fraction: float) -> None:
-        """Time has passed."""
-
-    def measured(self, entry: Entry) -> None:
-        """A setup was tried."""
-
-
 class Contest:
     """Measures the setups one after the other, within the time."""
 
@@ -71,9 +72,9 @@ class Contest:
         setups: Sequence[Setup],
         cores: int,
         seconds: float,
-        watcher: Watcher,
+        display: Display,
     ) -> None:
-        self._start, self._base, self._watcher = start, base, watcher
+        self._start, self._base, self._display = start, base, display
         self.candidates = len(setups)  # next to the config as it is
         self._untried = list(setups)
         self._anchors = anchors(self._untried, cores)
@@ -146,7 +147,7 @@ class Contest:
         self._running[setup] = self._start(setup)
         self._measure(entry, entry.rates, self._slice, "trying")
         self._starts.append(max(monotonic() - begun - self._slice, 0.0))
-        self._watcher.measured(entry)
+        self._display.say(f"{clock(self._elapsed)}  {setup}: {entry.outcome}")
         kept = {self._base, *(entry.setup for entry in self.ranking()[:FINALISTS] if not entry.failed)}
         for loser in [setup for setup in self._running if setup not in kept]:
             self._running.pop(loser).close()
@@ -179,7 +180,8 @@ class Contest:
     def _wait(self, contestant: Contestant, text: str) -> dict[str, Any]:
         until = monotonic() + max(PATIENCE, self._seconds)
         while monotonic() < until:
-            self._watcher.tick(text, min(self._elapsed / self._seconds, 1.0))
+            left = max(0.0, self._seconds - self._elapsed)
+            self._display.show(View([(text, 1.0 - left / self._seconds, f"ETA {clock(left)}")], lines=[]))
             if select.select([contestant], [], [], LOOK_SECONDS)[0] and (answer := contestant.answer()) is not None:
                 return answer
         return {"failed": f"no update within {max(PATIENCE, self._seconds):.0f} s"}
@@ -189,7 +191,7 @@ def seconds_for(setups: int, start: float) -> int:
     """The least time, in round numbers, in which so many are tried, each of which takes `start` seconds to begin."""
     enough = (
         seconds
-        for seconds in count(ROUND_SECONDS, ROUND_SECONDS)
+        for seconds in itertools.count(ROUND_SECONDS, ROUND_SECONDS)
         if SCREENING * seconds >= setups * (start + _trial_seconds(seconds))
     )
     return next(enough)

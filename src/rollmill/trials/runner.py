@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rollmill.console.display import Display
 from rollmill.errors import Refused, RollmillError, exit_code_of
 from rollmill.launch.interruption import Interruption
 from rollmill.launch.process import usable_cores
@@ -17,7 +18,7 @@ from rollmill.persist.run_folder import MARK
 from rollmill.resuming import MAY_CHANGE
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.trials.child import Child, last_words
-from rollmill.trials.seed_display import Display, make_display, read_row
+from rollmill.trials.seed_display import seeds_view
 from rollmill.trials.seed_plan import cores_needed, deal_cores, read_seeds, refuse_seed_override
 from rollmill.trials.seeds_folder import SeedsFolder
 
@@ -57,7 +58,8 @@ class Training:
                     while waiting and free and not self.interruption.is_wanted:
                         self._start(waiting.pop(0), free.pop(0))
                     free += [child.cores for child in self._ended()]
-                    self._show()
+                    if self.display.is_due:
+                        self.display.show(seeds_view(self.folder, self.config.train.steps))
                     time.sleep(LOOK_SECONDS)
         finally:
             self._end_all()
@@ -106,10 +108,6 @@ class Training:
                 child.end()
                 self._note(child)
 
-    def _show(self) -> None:
-        status, target = self.folder.status, self.config.train.steps
-        self.display.show([read_row(seed, status[seed], target, self.folder.run(seed)) for seed in self.folder.seeds])
-
 
 def train_seeds(
     config: Path,
@@ -157,7 +155,8 @@ def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None)
 def _train(
     folder: SeedsFolder, settings: ExperimentConfig, words: dict[int, list[str]], cores: list[list[int]]
 ) -> Outcome:
-    display = make_display(settings.observe, sys.stdout)
+    observe = settings.observe
+    display = Display(sys.stdout, observe.console, observe.interval, observe.lines_interval)
     with folder.locked():
         for seed in words:
             folder.mark(seed, "waiting")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rollmill.config.load import flattened
+from rollmill.console.display import Display
 from rollmill.errors import Refused, RollmillError
 from rollmill.experiment import check_config
 from rollmill.launch.process import usable_cores
@@ -19,7 +21,7 @@ from rollmill.trials.contest import Contest, Entry
 from rollmill.trials.fragment import fragment_path, machine, write_fragment
 from rollmill.trials.setups import Setup, every_setup
 from rollmill.trials.stand import Contestant, Stand
-from rollmill.trials.tuning_display import Display, ratio_text, remarks, table, verdict
+from rollmill.trials.tuning_table import ratio_text, remarks, table, verdict
 
 # A training that never ends by itself, saves nothing and plays nothing besides: only its speed is wanted.
 BARE: dict[str, Any] = {
@@ -51,7 +53,7 @@ def tune(
     settings = loaded.config
     require(settings.runtime.numerics)
     base, cores = Setup.of(settings), len(usable_cores())
-    display = Display(is_shown, seconds)
+    display = Display(sys.stdout, "auto" if is_shown else "none")
     stand = Stand(Path(tempfile.mkdtemp(prefix="rollmill-tune-")))
     try:
         check_config(loaded)  # while the stand loads its libraries
@@ -62,22 +64,22 @@ def tune(
 
         contest = Contest(start, base, setups, cores, seconds, display)
         title = f"{settings.algorithm.name} on {settings.env.id}"
-        display.begin(f"{title}: the config as it is and {len(setups)} candidates on {cores} cores, {seconds:g} s")
+        display.say(f"{title}: the config as it is and {len(setups)} candidates on {cores} cores, {seconds:g} s")
         contest.run()
     finally:
         display.finish()
         stand.close()
     winner, measured = contest.winner(), contest.base
-    display.say(["", *table(contest), ""])
+    display.say("", *table(contest), "")
     if winner is None:
         raise RollmillError(f"no candidate could be measured; the config as it is: {measured.failed}")
     here, changes = machine(), winner.setup.changes(base)
     write_fragment(path, changes, _notes(config, overrides, here, seconds, contest))
-    display.say([*remarks(contest), *verdict(contest)])
+    display.say(*remarks(contest), *verdict(contest))
     if changes:
-        display.say([f"written: {path}", f"train:   rollmill train {config} --with {path}"])
+        display.say(f"written: {path}", f"train:   rollmill train {config} --with {path}")
     else:
-        display.say([f"written: {path}, which changes nothing"])
+        display.say(f"written: {path}, which changes nothing")
     return {
         "config": str(config),
         "overrides": list(overrides),

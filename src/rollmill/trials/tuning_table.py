@@ -1,82 +1,13 @@
-"""What is shown while setups are measured, and the table at the end."""
+"""The table of the setups that were measured, and what it means."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from time import monotonic
-from typing import Any
-
-from rollmill.console.outlet import Outlet
-from rollmill.observe.phrases import clock, count
+from rollmill.console.text_table import text_table
+from rollmill.observe.phrases import count
 from rollmill.trials.contest import LEAST_GAIN, Contest, Entry
 
 # "idle" is of the learner and, on average, of the workers
 HEAD = ("", "runtime", "roles", "groups × size", "threads", "steps/s", "ratio", "idle", "learn", "results")
-WIDEST_REASON = 100  # characters of why a setup failed
-
-
-class Display:
-    """A bar with the time that is left on a terminal, a line per setup elsewhere; nothing if it is told so."""
-
-    def __init__(self, is_shown: bool, seconds: float) -> None:
-        self._outlet = Outlet(sys.stdout)
-        self._is_shown, self._seconds = is_shown, seconds
-        self._begun = monotonic()
-        self._bar: Any = None
-
-    def begin(self, title: str) -> None:
-        """Say what is tuned."""
-        self.say([title])
-        self._begun = monotonic()
-        if self._is_shown and self._outlet.isatty():
-            self._bar = _bar(self._outlet)
-            self._bar.start()
-            self._bar.console.show_cursor(True)  # rich hides it, and a killed process could not give it back
-            self._task = self._bar.add_task("starting", total=1.0, left=clock(self._seconds))
-
-    def tick(self, text: str, fraction: float) -> None:
-        """Redraw the bar."""
-        if self._bar is not None:
-            left = clock(max(0.0, self._seconds * (1.0 - fraction)))
-            self._bar.update(self._task, description=text, completed=fraction, left=left, refresh=True)
-
-    def measured(self, entry: Entry) -> None:
-        """A line for a setup that was tried."""
-        outcome = _failure(entry) if entry.failed else f"{count(entry.rate)} steps/s"
-        line = f"{clock(monotonic() - self._begun)}  {entry.setup}: {outcome}"
-        if self._bar is None:
-            self.say([line])
-        else:
-            self._bar.console.print(line, soft_wrap=True, markup=False)
-
-    def finish(self) -> None:
-        """Give the terminal back."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-
-    def say(self, lines: Sequence[str]) -> None:
-        """Print lines."""
-        if self._is_shown:
-            self._outlet.write("".join(f"{line}\n" for line in lines))
-            self._outlet.flush()
-
-
-def _bar(outlet: Outlet) -> Any:
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    from rollmill.console.bar import console_on
-
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(None),
-        TextColumn("ETA {task.fields[left]}"),
-        console=console_on(outlet),
-        expand=True,
-        transient=True,
-        auto_refresh=False,  # rich's own thread would redraw ten times a second, at the cost of what is measured
-    )
 
 
 def table(contest: Contest) -> list[str]:
@@ -85,18 +16,8 @@ def table(contest: Contest) -> list[str]:
     rows = [HEAD, *(_row(entry, contest) for entry in ranking if not entry.failed)]
     if contest.base.setup.is_asynchronous:
         rows = [row[:-1] for row in rows]  # there are no results to compare
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if i in (0, 1, 2, 9) else cell.rjust(width) for i, (cell, width) in _with(row, widths)
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines + [f"    {entry.setup}: {_failure(entry)}" for entry in ranking if entry.failed]
-
-
-def _with(row: Sequence[str], widths: Sequence[int]) -> list[tuple[int, tuple[str, int]]]:
-    return list(enumerate(zip(row, widths, strict=True)))
+    failed = [f"    {entry.setup}: {entry.outcome}" for entry in ranking if entry.failed]
+    return text_table(rows, left=(0, 1, 2, 9)) + failed
 
 
 def _row(entry: Entry, contest: Contest) -> tuple[str, ...]:
@@ -131,11 +52,6 @@ def _idle(entry: Entry) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{max(share, 0.0) * 100:.0f}%"
-
-
-def _failure(entry: Entry) -> str:
-    reason = " ".join(entry.failed.split())
-    return f"failed: {reason if len(reason) <= WIDEST_REASON else reason[: WIDEST_REASON - 1] + '…'}"
 
 
 def remarks(contest: Contest) -> list[str]:
