@@ -153,12 +153,7 @@ class Experiment:
             if observers is None:
                 observers = default_observers(self.folder.path, observe)
             self._interruption.on_request = partial(self._end_training, runtime)
-            dispatcher = Dispatcher(
-                observers,
-                users=users,
-                spare_slots=spare_slots,
-                is_hurried=lambda: self._interruption.is_wanted,
-            )
+            dispatcher = Dispatcher(observers, users=users, spare_slots=spare_slots)
             with dispatcher, self._interruption.by_signals():
                 dispatcher.welcome(Opened(self._first_progress(blueprint), str(self.folder.path)))
                 self._session = Session(

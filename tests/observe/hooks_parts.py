@@ -63,6 +63,11 @@ class Sleeper(rollmill.Hooks):
         time.sleep(self.seconds)
 
 
+class Hanger(rollmill.Hooks):
+    def on_init(self, progress, run):
+        time.sleep(60)
+
+
 class Raiser(rollmill.Hooks):
     def on_training_step(self, progress, version, metrics):
         raise ValueError("no such luck")

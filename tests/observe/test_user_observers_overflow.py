@@ -10,7 +10,6 @@ import pytest
 from rollmill.events import Checkpointed, EpisodesEnded, Progress, Stopped, Updated
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.hooks import Hooks
-from rollmill.observe.terms import Terms, Thinning
 from rollmill.observe.user_observers import make_user_observers
 
 STOPPED = Stopped(Progress(), "done", "")
@@ -62,67 +61,36 @@ def test_drop_keeps_what_finds_room_and_loses_the_rest():
     hooks = Held("drop")
     report, waited = overflowing(hooks, 10)
     assert hooks.versions == [0, 1, 2, 3, 4], "one inside, four wait"
-    assert (report["delivered"], report["dropped"], report["thinned"]) == (6, 6, 0)  # Stopped among them
+    assert (report["delivered"], report["dropped"]) == (6, 6)  # Stopped among them
     assert hooks.stopped
     assert report["blocked_seconds"] == 0
     assert waited < 1
 
 
-def test_thin_loses_evenly():
-    hooks = Held("thin")
-    report, _ = overflowing(hooks, 10)
-    assert hooks.versions == [0, 1, 2, 3, 4]
-    assert (report["delivered"], report["dropped"], report["thinned"]) == (6, 0, 6)
-    # number 5 of them finds no room: from then on every second is tried, and with each in vain half as many
-    thinning = Thinning(calm=3)
-    assert [thinning.keeps(int) for _ in range(4)] == [True] * 4
-    thinning.widen(int)
-    assert [thinning.keeps(int) for _ in range(4)] == [False, True, False, True], "every second"
-    thinning.widen(int)
-    assert [thinning.keeps(int) for _ in range(8)].count(True) == 2, "every fourth"
-    assert thinning.keeps(str), "by kind: what is rare is not thinned out for what is frequent"
-    kept = [thinning.keeps(int) for _ in range(60)]
-    assert kept[-10:] == [True] * 10, "when there is room again, nothing is left out"
-
-
-def test_block_waits_no_longer_than_its_share_and_then_loses():
-    hooks = Held("block", seconds=0.02)
-    users = make_user_observers((), [hooks])
-    users[0].terms = Terms(capacity=4, share=0.5)
-    with Dispatcher([], users=users) as dispatcher:
+def test_block_loses_nothing():
+    hooks = Held("block", seconds=0.005)
+    with Dispatcher([], users=make_user_observers((), [hooks])) as dispatcher:
         hooks.gate.set()
-        begun = time.perf_counter()
-        for version in range(60):
+        for version in range(50):
             dispatcher.publish(updated(version))
-        took = time.perf_counter() - begun
         dispatcher.dismiss(STOPPED)
         report = dispatcher.report()["Held"]
-    assert 0 < report["blocked_seconds"] <= 0.5 * took + 0.05
-    assert report["delivered"] + report["dropped"] == 61
-    assert report["dropped"] > 0
-    assert report["detached"] == 0
-
-
-def test_block_without_a_bound_loses_nothing():
-    hooks = Held("block", seconds=0.005)
-    report, _ = dismissed(hooks, Terms(capacity=4), 50)
     assert hooks.versions == list(range(50))
     assert report["dropped"] == 0
     assert report["handover_seconds"] >= report["blocked_seconds"] > 0.1
 
 
-def test_block_is_given_up_when_patience_runs_out():
+def test_block_that_takes_nothing_is_not_waited_for_again():
     hooks = Held("block")
-    users = make_user_observers((), [hooks])
-    users[0].terms = Terms(capacity=4, patience=0.1)
-    with Dispatcher([], users=users) as dispatcher:
+    with Dispatcher([], users=make_user_observers((), [hooks]), hold_seconds=0.1) as dispatcher:
         held_up(hooks, dispatcher)
-        for version in range(1, 7):
+        for version in range(1, 7):  # four wait, two are lost
             dispatcher.publish(updated(version))
-        report = dispatcher.report()["Held"]
         hooks.gate.set()
-    assert report["detached"] == 1
-    assert report["first_error"] == "it took nothing for 0.1 s"
+        dispatcher.dismiss(STOPPED)
+        report = dispatcher.report()["Held"]
+    assert (report["delivered"], report["dropped"], report["detached"]) == (6, 2, 0)
+    assert report["first_error"] == "it held up the run for 0.1 s"
     assert 0.1 <= report["blocked_seconds"] < 1
 
 
@@ -164,49 +132,19 @@ def test_who_is_too_slow_at_the_end_loses_all_but_the_end():
     assert report["dropped"] == 0, "there was room for all of them"
 
 
-def dismissed(hooks, terms, count, **options):
-    """Publish `count` events at once, then end the run; the counts and how long that took."""
-    users = make_user_observers((), [hooks])
-    users[0].terms = terms
-    with Dispatcher([], users=users, **options) as dispatcher:
+def test_one_that_takes_nothing_at_the_end_is_left():
+    hooks = Held("block", seconds=3.0)
+    hooks.capacity = 100
+    with Dispatcher([], users=make_user_observers((), [hooks])) as dispatcher:
         hooks.gate.set()
-        for version in range(count):
+        for version in range(10):
             dispatcher.publish(updated(version))
         begun = time.perf_counter()
         dispatcher.dismiss(STOPPED, timeout=0.2)
-        return dispatcher.report()["Held"], time.perf_counter() - begun
-
-
-def test_block_without_a_bound_is_waited_for_at_the_end_too():
-    hooks = Held("block", seconds=0.05)
-    report, took = dismissed(hooks, Terms(capacity=100, patience=0.5), 30)
-    assert hooks.versions == list(range(30)), "1.5 s of work: beyond the timeout and beyond one patience"
-    assert hooks.stopped
-    assert (report["delivered"], report["dropped"], report["cut_off"], report["detached"]) == (31, 0, 0, 0)
-    assert report["blocked_seconds"] == pytest.approx(took, abs=0.2), "the run was held up"
-
-
-def test_block_without_a_bound_is_cut_off_at_the_end_when_the_run_is_hurried():
-    hooks = Held("block", seconds=0.05)
-    report, took = dismissed(hooks, Terms(capacity=100, patience=10.0), 100, is_hurried=lambda: True)
-    assert took < 2, "of 5 s of work"
-    assert hooks.stopped
-    assert report["cut_off"] > 50
-    assert report["delivered"] + report["cut_off"] == 101
-
-
-def test_block_that_takes_nothing_at_the_end_is_left_behind():
-    hooks = Held("block", seconds=3.0)
-    report, took = dismissed(hooks, Terms(capacity=100, patience=0.3), 10)
+        took, report = time.perf_counter() - begun, dispatcher.report()["Held"]
     assert took < 2
     assert report["detached"] == 1
     assert (report["delivered"], report["cut_off"]) == (0, 11), "all of them, and the end"
-
-
-def test_patience_does_not_run_out_with_an_observer_that_takes_one_event_after_the_other():
-    hooks = Held("block", seconds=0.05)
-    report, _ = dismissed(hooks, Terms(capacity=10, patience=0.2), 30)  # a batch of 10 takes 0.5 s
-    assert (report["delivered"], report["detached"]) == (31, 0)
 
 
 @pytest.mark.parametrize("failure", [ValueError("no"), OSError(28, "No space left on device")])

@@ -20,7 +20,6 @@ from rollmill.learners.tap import Trajectory
 from rollmill.models.config import ModelConfig
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.hooks import Hooks, Unroll
-from rollmill.observe.loans import Loan, UnrollLent
 from rollmill.observe.stitching import Stitcher
 from rollmill.observe.user_observers import make_user_observers
 from rollmill.runtime.blueprint import Blueprint
@@ -52,7 +51,7 @@ class Copyist(Hooks):
         self.thread = threading.current_thread()
 
 
-def run(config, observers, patient=True):
+def run(config, observers):
     """Train with the tracer recipe; the batches as the update rule saw them, and the observers' counts."""
     env = EnvConfig(id="probe/tracer", groups=GROUPS, group_size=SIZE)
     algorithm = PPOConfig(unroll=STEPS, minibatch=STEPS * SIZE * GROUPS)
@@ -62,9 +61,6 @@ def run(config, observers, patient=True):
     blueprint = Blueprint(*parts, spare_slots=2)
     runtime = (SerialRuntime if config.kind == "serial" else ProcessRuntime)(sync(blueprint), config)
     users = make_user_observers((), observers)
-    if patient:
-        for user in users:
-            user.terms = type(user.terms)()  # no bound on waiting
     tracer_parts.SEEN.clear()
     with Dispatcher([], users=users, spare_slots=2) as dispatcher:
         try:
@@ -149,7 +145,7 @@ def test_an_episode_that_is_too_long_is_given_up():
 def test_a_slow_observer_loses_unrolls_and_keeps_no_actor_waiting(config):
     slow = Copyist(0.05)
     slow.overflow = "drop"
-    batches, report = run(config, [slow], patient=False)
+    batches, report = run(config, [slow])
     counts = report["Copyist"]
     assert len(batches) == UPDATES
     assert counts["dropped"] > 0
@@ -210,36 +206,30 @@ def test_no_more_slots_of_an_actor_are_lent_than_are_spare_and_each_is_given_bac
     assert report["Gate"]["dropped"] >= 3
 
 
-def test_a_reader_that_gives_back_twice_counts_once():
-    given_back = []
-    loan = Loan(Trajectory(0, 0, 0, 1, {}, lambda: None), 2, given_back.append)
-    first, second = UnrollLent(Progress(), loan), UnrollLent(Progress(), loan)
-    first.release()
-    first.release()
-    assert given_back == []
-    second.release()
-    assert given_back == [loan.trajectory]
-
-
-def test_thinning_out_recovers_from_a_shortage_of_slots():
-    slots, thin = Slots(), Gate()
-    thin.overflow = "thin"
-    with Dispatcher([], users=make_user_observers((), [thin]), spare_slots=1) as dispatcher:
+def test_a_block_observer_is_waited_for_until_a_slot_is_read():
+    slots, held = Slots(), Gate()
+    held.overflow = "block"
+    with Dispatcher([], users=make_user_observers((), [held]), spare_slots=1) as dispatcher:
         assert slots.offer(dispatcher.tap, 0, 0)
-        offers = [slots.offer(dispatcher.tap, 0, number) for number in range(1, 21)]
-        assert not any(offers)
-        thin.gate.set()
-        until(lambda: thin.seen)
-        taken = []
-        for number in range(21, 301):
-            taken.append(slots.offer(dispatcher.tap, 0, number))
-            until(lambda: len(thin.seen) == 1 + sum(taken))
-        assert not all(taken)
-        assert all(taken[-10:]), "nothing is left out any more"
+        threading.Timer(0.2, held.gate.set).start()
+        assert all(slots.offer(dispatcher.tap, 0, number) for number in range(1, 20))
         dispatcher.dismiss(Stopped(Progress(), "done", ""))
         report = dispatcher.report()["Gate"]
-    assert report["delivered"] + report["thinned"] == 301
-    assert report["dropped"] == 0
+    assert (report["delivered"], report["dropped"]) == (20, 0)
+    assert report["handover_seconds"] >= report["blocked_seconds"] > 0.1
+
+
+def test_a_block_observer_that_keeps_its_slots_holds_up_the_run_once():
+    slots, held = Slots(), Gate()
+    held.overflow = "block"
+    with Dispatcher([], users=make_user_observers((), [held]), spare_slots=1, hold_seconds=0.2) as dispatcher:
+        begun = time.perf_counter()
+        assert [slots.offer(dispatcher.tap, 0, number) for number in range(4)] == [True, False, False, False]
+        assert 0.2 <= time.perf_counter() - begun < 1
+        held.gate.set()
+        until(lambda: slots.offer(dispatcher.tap, 0, 4))
+        dispatcher.dismiss(Stopped(Progress(), "done", ""))
+    assert held.seen == [(0, 0, 0.0), (0, 4, 4.0)]
 
 
 def test_unrolls_are_handed_over_from_the_fraction_on_that_was_asked_for():

@@ -152,7 +152,7 @@ def _observers(summary: Mapping[str, Any]) -> str:
     told = _part(summary, "losses")
     troubled = []
     for name, record in _part(summary, "observers").items():
-        parts = [f"{count(record[key])} {key}" for key in ("dropped", "thinned", "errors") if record.get(key)]
+        parts = [f"{count(record[key])} {key}" for key in ("dropped", "errors") if record.get(key)]
         parts += [f"{count(record['cut_off'])} cut off at the end"] if record.get("cut_off") else []
         parts += ["detached"] if record.get("detached") else []
         if (share := record.get("blocked_share", 0.0)) > MUCH_WAITING:

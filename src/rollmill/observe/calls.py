@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 
+from rollmill import nested
 from rollmill.config.user_code import load_object
 from rollmill.errors import Refused
 from rollmill.events import (
@@ -21,8 +22,10 @@ from rollmill.events import (
     Updated,
     WorkerReplaced,
 )
+from rollmill.learners.tap import Trajectory
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import EndedEpisode, Hooks, Unroll, WorkerFailure
+from rollmill.types import Array
 
 
 class HookFailed(Exception):
@@ -34,16 +37,30 @@ class HookRefused(HookFailed, OSError):
 
 
 @dataclass(frozen=True)
-class UnrollSeen(Event):
-    """An unroll as a hook sees it."""
+class UnrollLent(Event):
+    """An unroll in its slot, lent to an observer until it calls `trajectory.release`."""
 
-    unroll: Unroll
+    trajectory: Trajectory
+
+    @property
+    def unroll(self) -> Unroll:
+        """The unroll as an observer may see it: read-only, so that it can't change what others read."""
+        t = self.trajectory
+        arrays = {name: nested.map_leaves(_read_only, tree) for name, tree in t.arrays.items()}
+        return Unroll(t.actor, t.sequence, t.version, t.update, arrays)
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 HOOKS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
 _HOOKS: dict[type[Event], str] = {
     Opened: "on_init",
     RunStarted: "on_start",
+    UnrollLent: "on_trajectory",
     Updated: "on_training_step",
     EpisodesEnded: "on_episode",
     Checkpointed: "on_checkpoint",
@@ -54,23 +71,17 @@ _HOOKS: dict[type[Event], str] = {
 
 
 def unknown_hooks(hooks: Hooks) -> list[str]:
-    """Attributes that look like hooks and are none: they would never be called."""
+    """Attributes that look like hooks and would never be called."""
     return [name for name in dir(hooks) if name.startswith("on_") and name not in HOOKS]
-
-
-def has_hooks(hooks: Hooks) -> bool:
-    """Whether any hook is overridden."""
-    return any(_is_overridden(hooks, name) for name in HOOKS)
 
 
 def kinds_wanted(hooks: Hooks) -> frozenset[type[Event]]:
     """The events whose hook is overridden: the others need not be handed over at all."""
-    return frozenset(kind for kind, name in _HOOKS.items() if _is_overridden(hooks, name))
 
+    def is_overridden(name: str) -> bool:
+        return name in vars(hooks) or getattr(type(hooks), name) is not getattr(Hooks, name)
 
-def wants_trajectories(hooks: Hooks) -> bool:
-    """Whether `on_trajectory` is overridden."""
-    return _is_overridden(hooks, "on_trajectory")
+    return frozenset(kind for kind, name in _HOOKS.items() if is_overridden(name))
 
 
 def call(hooks: Hooks, event: Event) -> None:
@@ -85,7 +96,7 @@ def call(hooks: Hooks, event: Event) -> None:
 def _call(hooks: Hooks, event: Event) -> None:
     progress = event.progress
     match event:
-        case UnrollSeen():
+        case UnrollLent():
             hooks.on_trajectory(progress, event.unroll)
         case Updated():
             hooks.on_training_step(progress, event.version, dict(event.metrics))  # theirs: others read ours
@@ -109,15 +120,10 @@ def _call(hooks: Hooks, event: Event) -> None:
 
 def _described(hooks: Hooks, event: Event, error: BaseException) -> str:
     """Which hook, what it raised, and the line of the user's own code."""
-    hook = "on_trajectory" if isinstance(event, UnrollSeen) else _HOOKS[type(event)]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__] or list(frames)
-    where = f"{Path(own[0].filename).name}, line {own[0].lineno}"
+    hook, where = _HOOKS[type(event)], f"{Path(own[0].filename).name}, line {own[0].lineno}"
     return f"{type(hooks).__name__}.{hook}: {type(error).__name__}: {' '.join(str(error).split())} ({where})"
-
-
-def _is_overridden(hooks: Hooks, name: str) -> bool:
-    return name in vars(hooks) or getattr(type(hooks), name) is not getattr(Hooks, name)
 
 
 def load_hooks(config: ObserverConfig, key: str) -> Hooks:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rollmill.config.base import Config
+from rollmill.observe.observer import Overflow
 
 
 class EvaluateConfig(Config):
@@ -32,22 +33,16 @@ class ObserverConfig(Config):
     name: str | None = Field(
         default=None, pattern=r"^[\w.-]+$", description="in logs and summary; null: the name of the class"
     )
-    overflow: Literal["block", "drop", "thin"] | None = Field(
+    overflow: Overflow | None = Field(
         default=None,
-        description="when it is too slow: the run waits for it, it loses events, or it gets every second, fourth, … "
-        "of a kind; null: as the class says, which is drop unless it sets `overflow`",
+        description="when it is too slow: the run waits for it, 10 s at most at a time, or it loses events; "
+        "null: as the class says, which is drop unless it sets `overflow`",
     )
     capacity: int | None = Field(
         default=None, ge=1, description="events that may wait for it; null: as the class says, 256 unless it does"
     )
     where: Literal["thread", "process"] = Field(
-        default="thread", description="where it runs: beside the learner, or in a process of its own"
-    )
-    hold_share: float = Field(
-        default=0.02,
-        ge=0,
-        le=1,
-        description="with overflow=block: share of the wall time that the run may wait for it; 1: any",
+        default="thread", description="where it runs: in a thread of the learner's process, or in a process of its own"
     )
 
 

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Any
 
 from rollmill.events import Event, Opened, Progress, Said, Stopped
-from rollmill.observe.mailbox import Mailbox
+from rollmill.observe.calls import UnrollLent
+from rollmill.observe.mailbox import CAPACITY, HOLD_SECONDS, Mailbox
 from rollmill.observe.observer import Observer
-from rollmill.observe.terms import Terms
 from rollmill.observe.trajectories import TrajectoryTap
 from rollmill.observe.user_observers import UserObserver
 
@@ -26,7 +26,7 @@ class Dispatcher:
 
     Leaving the block delivers what is queued, then closes the observers in their listed order, so that a later
     one (the console's summary) may rely on what an earlier one has written (the files, the curve).
-    What happens to an observer itself is told to `say`, in any thread; by default it becomes an event of its own.
+    `say` is called, in any thread, when something happens to an observer itself; by default that becomes an event.
     Users' observers are `users`: nothing relies on them, and they are dismissed before the summary is written.
     """
 
@@ -34,21 +34,19 @@ class Dispatcher:
         self,
         observers: Sequence[Observer],
         say: Callable[[str], None] | None = None,
-        capacity: int = 1024,  # events per observer
-        patience: float = 10.0,  # seconds that a "block" observer may hold up the run at a time
+        capacity: int = CAPACITY,  # events per observer
+        hold_seconds: float = HOLD_SECONDS,
         users: Sequence[UserObserver] = (),
         spare_slots: int = 0,  # of each actor, for users that want unrolls
-        is_hurried: Callable[[], bool] = lambda: False,  # the run is to end: users are not waited for
     ) -> None:
         names = [observer.name for observer in (*observers, *users)]
         if len(set(names)) < len(names):
             raise ValueError(f"observers need different names, got {names}")
         say = say or self._publish_said
-        self._mailboxes = [Mailbox(observer, say, Terms(capacity, patience)) for observer in observers]
-        self._users = [(Mailbox(user, say, user.terms, is_hurried), user) for user in users]
-        readers = [(box, g.trajectories_after) for box, g in self._users if g.trajectories_after is not None]
+        self._mailboxes = [Mailbox(observer, say, capacity, hold_seconds) for observer in observers]
+        self._users = [(Mailbox(user, say, user.capacity, hold_seconds), user) for user in users]
+        readers = [(mailbox, user.trajectories_after) for mailbox, user in self._users if UnrollLent in user.kinds]
         self.tap = TrajectoryTap(readers, spare_slots) if readers else None
-        self._is_hurried = is_hurried
         self._progress = Progress()
         self._begun = time.perf_counter()
         self._is_closed = self._are_dismissed = False
@@ -61,49 +59,42 @@ class Dispatcher:
 
     def welcome(self, opened: Opened) -> None:
         """The first event of the users."""
-        self._tell_users(opened)
+        self._notify_users(opened)
 
     def publish(self, event: Event) -> None:
-        """Queue an event for every observer: some microseconds, unless a "block" observer has fallen far behind."""
+        """Queue an event for every observer: some microseconds, unless the queue of a "block" observer is full."""
         self._progress = event.progress
         for mailbox in self._mailboxes:
             mailbox.put(event)
         if not self._are_dismissed:
-            self._tell_users(event)
+            self._notify_users(event)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until every observer that may not miss events has handled those published so far; False if too long.
+        """Wait until every "block" observer has handled what was published so far; False if it takes too long.
 
-        UserObservers are not waited for: they keep nothing that a checkpoint relies on.
+        Users' observers are not waited for: they keep nothing that a checkpoint relies on.
         """
         deadline = time.monotonic() + timeout
-        exact = [mailbox for mailbox in self._mailboxes if mailbox.observer.overflow == "block"]
+        exact = [mailbox for mailbox in self._mailboxes if mailbox.overflow == "block"]
         for mailbox in exact:
             mailbox.hurry()  # all at once; they are then waited for one by one
         return all(mailbox.flush(deadline - time.monotonic()) for mailbox in exact)
 
     def dismiss(self, stopped: Stopped, timeout: float = LAST_SECONDS) -> None:
-        """Tell the users that the run is over, and let them go; who is too slow loses all but that.
-
-        Those that may lose nothing are waited for as long as they continue taking events, unless the run is hurried.
-        """
+        """Notify the users that the run is over; one that is too slow loses all events but that."""
         if self._are_dismissed:
             return
-        self._tell_users(stopped)
+        self._notify_users(stopped)
         self._are_dismissed = True
         for mailbox, _ in self._users:
             mailbox.finish()
-        late = _still_busy([mailbox for mailbox, _ in self._users if not mailbox.may_lose_nothing], timeout)
+        late = _still_busy([mailbox for mailbox, _ in self._users], timeout)
         for mailbox in late:
-            mailbox.skip()
-        undrained = [mailbox for mailbox, _ in self._users if mailbox.may_lose_nothing and not mailbox.drain()]
-        late += _still_busy(undrained, timeout if self._is_hurried() else 0.0)
-        for mailbox in undrained:
             mailbox.skip()
         hung = _still_busy(late, timeout)
         for mailbox, user in self._users:
             if mailbox in hung:
-                mailbox.leave_behind()
+                mailbox.write_off()
                 user.abandon()
             else:
                 mailbox.close_observer()
@@ -123,7 +114,7 @@ class Dispatcher:
             return
         self._is_closed = True
         deadline = time.monotonic() + timeout
-        if not self._are_dismissed:  # the run broke off: there is no end that they could be told
+        if not self._are_dismissed:  # the run broke off: there is no end to report
             self._are_dismissed = True
             for mailbox, user in self._users:
                 mailbox.finish()
@@ -138,7 +129,7 @@ class Dispatcher:
         closer.join(max(0.1, deadline - time.monotonic()))
 
     def report(self) -> dict[str, dict[str, Any]]:
-        """Per observer: events delivered, dropped and thinned out, errors, what it cost the run; see `Delivery`."""
+        """Per observer: events delivered and dropped, errors, what it cost the run; see `Delivery`."""
         seconds = time.perf_counter() - self._begun
         return {mailbox.observer.name: mailbox.delivery.record(seconds) for mailbox in self._all()}
 
@@ -154,7 +145,7 @@ class Dispatcher:
     def _all(self) -> list[Mailbox]:
         return [*self._mailboxes, *(mailbox for mailbox, _ in self._users)]
 
-    def _tell_users(self, event: Event) -> None:
+    def _notify_users(self, event: Event) -> None:
         for mailbox, user in self._users:
             if type(event) in user.kinds:
                 mailbox.put(event)

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from rollmill.events import Event, Stopped
-from rollmill.observe.calls import HookFailed
-from rollmill.observe.loans import UnrollLent
-from rollmill.observe.observer import Observer
-from rollmill.observe.terms import Delivery, Terms, Thinning
+from rollmill.observe.calls import HookFailed, UnrollLent
+from rollmill.observe.observer import Observer, Overflow
 
+CAPACITY = 1024  # events that may wait for an observer
+HOLD_SECONDS = 10.0  # that the run waits for a "block" observer to make room, before it loses events like the others
 FAILURES_IN_A_ROW = 3
 # Events are handed over in batches: waking a thread for each of them would cost the training thread, which
 # shares the interpreter lock, more than the observer's own work.
 TICK = 0.1  # seconds
-# While unrolls come, whose slots are few, the thread looks by itself and often: it still isn't woken.
-BRISK_TICK = 0.005
-BRISK_SECONDS = 0.2  # after the last unroll
-QUIET_SECONDS = 5.0  # that a run waits at its end before it names the observer
+UNROLL_TICK = 0.005  # while unrolls come, whose slots are few: the thread polls often, but still isn't woken for each
+UNROLL_SECONDS = 0.2  # after the last unroll
 
 
 class Gone(Exception):
     """The observer has lost its process: it is detached at once."""
 
 
+@dataclass
+class Delivery:
+    """What became of the events meant for one observer."""
+
+    delivered: int = 0
+    dropped: int = 0
+    cut_off: int = 0  # still waited for it when the run was over and could wait no longer
+    errors: int = 0
+    blocked_seconds: float = 0.0  # that the run had to wait for room
+    handover_seconds: float = 0.0  # that the run spent on handing events over, waiting included
+    is_detached: bool = False
+    first_error: str = ""
+
+    def record(self, seconds: float) -> dict[str, Any]:
+        """The counts for the summary; `seconds` is how long the run has lasted."""
+        return {
+            "delivered": self.delivered,
+            "dropped": self.dropped,
+            "cut_off": self.cut_off,
+            "errors": self.errors,
+            "blocked_seconds": self.blocked_seconds,
+            "blocked_share": self.blocked_seconds / seconds if seconds > 0 else 0.0,
+            "handover_seconds": self.handover_seconds,
+            "handover_share": self.handover_seconds / seconds if seconds > 0 else 0.0,
+            "detached": int(self.is_detached),
+            **({"first_error": self.first_error} if self.first_error else {}),
+        }
+
+
 class Mailbox:
-    """Holds at most `terms.capacity` events for an observer and hands them over in a daemon thread of its own.
+    """Holds at most `capacity` events for an observer and hands them over in a daemon thread of its own.
 
     One thread each, because a slow observer that may drop events must not hold up one that may not.
     """
@@ -39,113 +66,85 @@ class Mailbox:
         self,
         observer: Observer,
         say: Callable[[str], None],
-        terms: Terms,
-        is_hurried: Callable[[], bool] = lambda: False,  # the run is to end
+        capacity: int = CAPACITY,
+        hold_seconds: float = HOLD_SECONDS,
     ) -> None:
         self.observer = observer
+        self.overflow: Overflow = observer.overflow  # "drop" once a "block" observer has kept the run waiting too long
         self.delivery = Delivery()
-        self.is_hurried = is_hurried
-        self._say = say
-        self._terms = terms
-        self._thinning = Thinning() if observer.overflow == "thin" else None
+        self._say, self._capacity, self._hold_seconds = say, capacity, hold_seconds
         self._events: deque[Event] = deque()
         self._changed = threading.Condition()
-        self._discarded: list[Event] = []  # whose slots must still be given back
-        self._is_finishing = False
-        self._is_skipping = False
+        self._is_urgent = False  # what is queued should not wait for the next batch
+        self._tick, self._brisk_until = TICK, 0.0
+        self._is_finishing = self._is_skipping = False
         self._queued = 0  # events ever accepted
         self._handled = 0  # of them
-        self._awaited = 0  # how many of them are waited for
-        self._brisk_until = 0.0
-        self._is_dozing = False  # the thread is in one of its longer waits
         self._failures_in_a_row = 0
-        self._begun = time.perf_counter()
         self._thread = threading.Thread(target=self._deliver, name=f"observe-{observer.name}", daemon=True)
 
     def start(self) -> None:
         """Begin to hand over."""
-        self._begun = time.perf_counter()
         self._thread.start()
 
     def put(self, event: Event) -> None:
-        """Queue one event, or wait, drop or thin out as the observer's overflow rule says; the time is kept."""
+        """Queue one event, or wait or drop it as the observer's overflow rule says; the time is counted."""
         begun = time.perf_counter()
-        if isinstance(event, Stopped) or self.wants_next(type(event)):
-            self.accept(event)
+        self.accept(event)
         self.delivery.handover_seconds += time.perf_counter() - begun
-
-    def wants_next(self, kind: type[Event]) -> bool:
-        """Whether the next event of this kind is to be queued at all, or left out because too many of them came."""
-        if self._thinning is None:
-            return True
-        with self._changed:
-            is_wanted = self._thinning.keeps(kind)
-            self.delivery.thinned += not is_wanted
-        return is_wanted
 
     def accept(self, event: Event) -> bool:
         """Queue an event if there is room, or will be soon; whether it was queued. `Stopped` always is."""
         must_arrive = isinstance(event, Stopped)
-        gave_up = False
+        if not must_arrive and not self._has_room():
+            self.hold_up(self._wait_for_room)
         with self._changed:
-            if len(self._events) >= self._terms.capacity and not must_arrive and not self.is_closed:
-                gave_up = self._wait_for_room()
-            is_accepted = not self.is_closed and (must_arrive or len(self._events) < self._terms.capacity)
-            if is_accepted:
-                self._events.append(event)
-                self._queued += 1
-                is_urgent = must_arrive or len(self._events) * 2 >= self._terms.capacity
-                if isinstance(event, UnrollLent):
-                    self._brisk_until = time.perf_counter() + BRISK_SECONDS
-                    is_urgent = is_urgent or self._is_dozing
-                if is_urgent:
-                    self._changed.notify_all()
-        if not is_accepted:
-            self.refuse(type(event))
-        if gave_up:
-            self._complain()
-        self._give_back()
-        return is_accepted
+            if self.is_closed or not (must_arrive or self._has_room()):
+                self.delivery.dropped += 1
+                return False
+            self._events.append(event)
+            self._queued += 1
+            is_urgent = must_arrive or len(self._events) * 2 >= self._capacity
+            if isinstance(event, UnrollLent):
+                self._brisk_until = time.perf_counter() + UNROLL_SECONDS
+                is_urgent = is_urgent or self._tick == TICK
+            if is_urgent:
+                self._hurry()
+        return True
 
-    def refuse(self, kind: type[Event]) -> None:
+    def refuse(self) -> None:
         """Count an event for which there was no room."""
         with self._changed:
-            if self._thinning is not None and not self.is_closed:
-                self._thinning.widen(kind)
-                self.delivery.thinned += 1
-            else:
-                self.delivery.dropped += 1
+            self.delivery.dropped += 1
 
-    @contextmanager
-    def blocking(self) -> Iterator[float]:
-        """Wait for the observer inside the block, no longer than the seconds given, which is counted; 0: don't."""
+    def hold_up(self, wait: Callable[[float], bool]) -> bool:
+        """Have the run wait for a "block" observer: `wait(seconds)` returns whether there is room now, as does this.
+
+        If there is none, the run does not wait for this observer again. A "drop" observer is not waited for.
+        """
+        if self.overflow != "block" or threading.current_thread() is self._thread:
+            return False  # an observer that publishes something itself can't wait for itself
         begun = time.perf_counter()
-        yield self._allowance() if self.observer.overflow == "block" else 0.0
+        has_room = wait(self._hold_seconds)
         self.delivery.blocked_seconds += time.perf_counter() - begun
-
-    def give_up(self) -> None:
-        """Detach an observer that kept the run waiting for too long."""
-        self._detach()
-        self._give_back()
-        self._complain()
+        if not has_room:
+            self.overflow = "drop"
+            complaint = f"it held up the run for {self._hold_seconds:g} s"
+            self.delivery.first_error = self.delivery.first_error or complaint
+            self._say(f"observer {self.observer.name}: {complaint}; from now on it loses events when it is too slow")
+        return has_room
 
     def hurry(self) -> None:
         """Have what is queued handed over at once, not with the next batch."""
         with self._changed:
-            self._awaited = self._queued
-            self._changed.notify_all()
+            self._hurry()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything queued so far has been handed over; False if that takes longer than `timeout` seconds.
-
-        A detached observer is not waited for.
-        """
-        self.hurry()
+        """Wait until everything queued so far has been handed over; False if that takes longer than `timeout` s."""
         with self._changed:
+            self._hurry()
             goal = self._queued
-            return self._changed.wait_for(
-                lambda: self._handled >= goal or self.delivery.is_detached, timeout=max(0.0, timeout)
-            )
+            return self._changed.wait_for(lambda: self._handled >= goal, timeout=max(0.0, timeout))
 
     def finish(self) -> None:
         """Accept nothing more; the thread ends when everything queued has been handed over."""
@@ -154,9 +153,8 @@ class Mailbox:
             self._changed.notify_all()
 
     def skip(self) -> None:
-        """Cut off all that is queued or about to be handed over, except for the end of the run."""
-        with self._changed:
-            self._is_skipping = True
+        """Cut off all that is queued, except for the end of the run."""
+        self._is_skipping = True
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread to end; False if it is still busy."""
@@ -164,144 +162,63 @@ class Mailbox:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
 
-    def drain(self) -> bool:
-        """Wait for the thread to end for as long as the observer takes events; whether it has ended.
-
-        It has not if the observer took none for as long as patience lasts, or if the run is to end.
-        """
-        begun = moved = time.perf_counter()
-        handled, is_told = self.handled, False
-        while not self.join(TICK) and not self.is_hurried():
-            now = time.perf_counter()
-            if self.handled != handled:
-                handled, moved = self.handled, now
-            elif now - moved >= self.patience:
-                break
-            if now - begun >= QUIET_SECONDS and not is_told:
-                is_told = True
-                left = f"{self._queued - handled} events left to take"
-                self._say(f"observer {self.observer.name} has {left}: the run waits for it; Ctrl-C ends that")
-        waited = time.perf_counter() - begun
-        self.delivery.blocked_seconds += waited
-        self.delivery.handover_seconds += waited
-        return not self._thread.is_alive()
-
-    def leave_behind(self) -> None:
-        """The run goes without an observer that is still busy; what it has not taken is lost to it."""
+    def write_off(self) -> None:
+        """Count what an observer that is still busy at the end of the run has not taken as lost to it."""
         with self._changed:
             self.delivery.is_detached = True
             self.delivery.cut_off += self._queued - self._handled
         self.delivery.first_error = self.delivery.first_error or "it was still busy when the run was over"
 
     def close_observer(self) -> None:
-        """Close the observer, whose failure to do so is counted and said like any other."""
+        """Close the observer; a failure to do so is counted and reported like any other."""
         self._guard(self.observer.close)
-
-    @property
-    def patience(self) -> float:
-        """Seconds that the run waits for a "block" observer at a time, before it is given up."""
-        return self._terms.patience
-
-    @property
-    def may_lose_nothing(self) -> bool:
-        """Whether the run waits for this observer without a bound."""
-        return self.observer.overflow == "block" and self._terms.share == math.inf
-
-    @property
-    def handled(self) -> int:
-        """Events that the observer has taken, or will never get."""
-        return self._handled
 
     @property
     def is_closed(self) -> bool:
         """Nothing more is accepted."""
         return self._is_finishing or self.delivery.is_detached
 
-    @property
-    def _is_awaited(self) -> bool:
-        return self._handled < self._awaited
+    def _has_room(self) -> bool:
+        return self.is_closed or len(self._events) < self._capacity
 
-    def _complain(self) -> None:
-        complaint = f"it took nothing for {self._terms.patience:g} s"
-        self.delivery.first_error = self.delivery.first_error or complaint
-        self._say(f"observer {self.observer.name} is detached: {complaint}")
-
-    def _allowance(self) -> float:
-        """Seconds that the run may wait for this observer now."""
-        left = self._terms.share * (time.perf_counter() - self._begun) - self.delivery.blocked_seconds
-        return min(self._terms.patience, max(0.0, left))
-
-    def _wait_for_room(self) -> bool:
-        """For a blocking observer, wait until there is room; True if patience ran out and it is given up."""
-        if self.observer.overflow != "block" or threading.current_thread() is self._thread:
-            return False  # an observer that publishes something itself can't wait for itself
-        handled = -1
-        while handled != self._handled:  # batches are large: one that takes its time with each event is not stuck
-            handled = self._handled
-            with self.blocking() as seconds:
-                has_room = self._changed.wait_for(
-                    lambda: self.is_closed or len(self._events) < self._terms.capacity, timeout=seconds
-                )
-            if has_room or seconds < self._terms.patience or self.is_hurried():
-                return False
-        self._detach()
-        return True
-
-    def _detach(self) -> None:
+    def _wait_for_room(self, seconds: float) -> bool:
         with self._changed:
-            self.delivery.is_detached = True
-            self.delivery.dropped += len(self._events)
-            self._handled += len(self._events)
-            self._discarded += self._events
-            self._events.clear()
-            self._changed.notify_all()
+            return self._changed.wait_for(self._has_room, timeout=seconds)
+
+    def _hurry(self) -> None:
+        self._is_urgent = True
+        self._changed.notify_all()
 
     def _deliver(self) -> None:
-        while (batch := self._take()) is not None:
-            for event in batch:
-                if self.delivery.is_detached:
-                    with self._changed:  # `put` counts here too
-                        self.delivery.dropped += 1
-                elif self._is_skipping and not isinstance(event, Stopped):
-                    self.delivery.cut_off += 1
-                elif self._guard(self.observer.receive, event):
-                    self.delivery.delivered += 1
-                if isinstance(event, UnrollLent):
-                    event.release()
+        while self._wait_for_batch():
+            while self._events:
                 with self._changed:
-                    self._handled += 1
-            with self._changed:
-                self._changed.notify_all()
-            self._give_back()
+                    event = self._events.popleft()
+                    self._changed.notify_all()  # there is room
+                self._hand_over(event)
+                if isinstance(event, UnrollLent):
+                    event.trajectory.release()
+                self._handled += 1
 
-    def _take(self) -> list[Event] | None:
-        """Everything queued, possibly nothing; None when there will be no more."""
+    def _wait_for_batch(self) -> bool:
+        """Wait for a tick, or until something is urgent; False when there will be no more events."""
         with self._changed:
-            self._is_dozing = time.perf_counter() > self._brisk_until
-            self._changed.wait_for(self._is_wanted, timeout=TICK if self._is_dozing else BRISK_TICK)
-            self._is_dozing = False
-            if self.is_closed and not self._events:
-                return None
-            batch = list(self._events)
-            self._events.clear()
-            self._changed.notify_all()
-            return batch
+            self._changed.notify_all()  # everything has been handed over
+            self._tick = UNROLL_TICK if time.perf_counter() < self._brisk_until else TICK
+            self._changed.wait_for(lambda: self._is_urgent or self.is_closed, timeout=self._tick)
+            self._is_urgent = False
+            return bool(self._events) or not self.is_closed
 
-    def _is_wanted(self) -> bool:
-        """Whether the thread should not wait for the next tick."""
-        if self._is_dozing and time.perf_counter() < self._brisk_until:
-            return True  # an unroll has come
-        return self.is_closed or self._is_awaited or len(self._events) * 2 >= self._terms.capacity
-
-    def _give_back(self) -> None:
-        """Give back the slots of unrolls that will never be handed over; not while the lock is held: it takes one."""
-        while self._discarded:
-            event = self._discarded.pop()
-            if isinstance(event, UnrollLent):
-                event.release()
+    def _hand_over(self, event: Event) -> None:
+        if self.delivery.is_detached:
+            self.refuse()
+        elif self._is_skipping and not isinstance(event, Stopped):
+            self.delivery.cut_off += 1
+        elif self._guard(self.observer.receive, event):
+            self.delivery.delivered += 1
 
     def _guard(self, call: Callable[..., None], *arguments: Event) -> bool:
-        """Make a call into the observer; a failure is counted and said once.
+        """Make a call into the observer; a failure is counted and reported once.
 
         The third in a row detaches the observer, unless it is the system that refuses: a full disk may be emptied,
         and until then each attempt costs next to nothing.
@@ -313,11 +230,11 @@ class Mailbox:
             if self.delivery.errors == 1:
                 shown = str(error) if isinstance(error, HookFailed | Gone) else repr(error)
                 self.delivery.first_error = self.delivery.first_error or _one_line(error)
-                self._say(f"observer {self.observer.name} failed, the run goes on without what it lost: {shown}")
+                self._say(f"observer {self.observer.name} failed, the run continues without what it lost: {shown}")
             self._failures_in_a_row = 0 if isinstance(error, OSError) else self._failures_in_a_row + 1
             is_hopeless = isinstance(error, Gone) or self._failures_in_a_row == FAILURES_IN_A_ROW
             if is_hopeless and not self.delivery.is_detached:
-                self._detach()
+                self.delivery.is_detached = True
                 why = str(error) if isinstance(error, Gone) else f"after {FAILURES_IN_A_ROW} failures in a row"
                 self._say(f"observer {self.observer.name} is detached {why}")
             return False

@@ -6,16 +6,16 @@ from typing import Literal, Protocol
 
 from rollmill.events import Event
 
-Overflow = Literal["block", "drop", "thin"]
+Overflow = Literal["block", "drop"]
 
 
 class Observer(Protocol):
     """Receives every event of a run, in order, in a thread of its own; it can't change the run.
 
-    `overflow` says what happens when it is too slow: the run waits for it ("block", bounded), it misses events ("drop")
-    or it misses them evenly ("thin": every second of a kind, then three of four, …), though never `Stopped`. An
-    exception is counted and said; the third in a row detaches the observer, unless it is an OSError: then the next
-    event is another try, and what was written must still be whole.
+    `overflow` says what happens when it is too slow: the run waits for it ("block", bounded by `mailbox.HOLD_SECONDS`)
+    or it misses events ("drop"), though never `Stopped`. An exception is counted and reported; the third in a row
+    detaches the observer, unless it is an OSError: then the next event is another try, and what was written must still
+    be whole.
     """
 
     name: str  # unique within a run

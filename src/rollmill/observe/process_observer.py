@@ -1,84 +1,65 @@
 """A user's observer in a process of its own: the run's end, and the program at the other end.
 
 The thread that delivers sends one event at a time and waits for the answer, so that what is counted as delivered was
-handled. An unroll is copied into shared memory, after which its slot is free.
+handled. The arrays of an unroll are copied into memory that both processes map; everything else is pickled.
 """
 
 from __future__ import annotations
 
-import socket
+import mmap
+import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rollmill import nested
 from rollmill.errors import Refused
 from rollmill.events import Event, Opened
 from rollmill.launch.helper import Tethered
 from rollmill.nested import Nested
-from rollmill.observe import parcels
-from rollmill.observe.calls import (
-    HookFailed,
-    HookRefused,
-    UnrollSeen,
-    call,
-    kinds_wanted,
-    load_hooks,
-    wants_trajectories,
-)
+from rollmill.observe.calls import HookFailed, UnrollLent, call, kinds_wanted, load_hooks
 from rollmill.observe.config import ObserverConfig
-from rollmill.observe.hooks import Hooks, Unroll
-from rollmill.observe.loans import UnrollLent
+from rollmill.observe.hooks import Hooks
 from rollmill.observe.mailbox import Gone
 from rollmill.observe.observer import Overflow
-from rollmill.observe.terms import Terms
-from rollmill.observe.unroll_memory import UnrollMemory
+from rollmill.transport.layout import Layout
+from rollmill.types import ArraySpec
 
 NICENESS = 5  # of the process: the training comes first
-END_SECONDS = 2.0  # that the process has to go by itself when the run is over
-
-
-@dataclass(frozen=True)
-class _Failed:
-    """The answer to an event that a hook stumbled over."""
-
-    text: str
-    is_system: bool
+END_SECONDS = 2.0  # that the process has to end by itself when the run is over
+SPARSE = ("final_obs", "final_state")  # written only where an episode ended: copying all would touch untouched memory
 
 
 class ProcessObserver:
-    """Hooks that are called in another process; `hooks` here only tell what they want."""
+    """Hooks that are called in another process; those here only say which events they want."""
 
-    def __init__(self, hooks: Hooks, config: ObserverConfig, name: str, overflow: Overflow, terms: Terms) -> None:
-        self.name, self.overflow, self.terms = name, overflow, terms
+    def __init__(self, hooks: Hooks, config: ObserverConfig, name: str, overflow: Overflow, capacity: int) -> None:
+        self.name, self.overflow, self.capacity = name, overflow, capacity
         self.kinds = kinds_wanted(hooks) | {Opened}  # with which the process starts
-        self.trajectories_after = hooks.trajectories_after if wants_trajectories(hooks) else None
+        self.trajectories_after = hooks.trajectories_after
         self._config = config
         self._process: Tethered | None = None
-        self._link: socket.socket | None = None
-        self._memory: UnrollMemory | None = None
+        self._link: Connection | None = None
+        self._memory = -1  # descriptor of memory for one unroll, from the start of the process on
+        self._arrays: Mapping[str, Nested] = {}
 
     def receive(self, event: Event) -> None:
-        """Have the event handled over there."""
+        """Have the event handled in the other process."""
         if isinstance(event, Opened) and self._process is None:
             self._start(Path(event.run) / "logs")
             try:
                 self._ask(self._config)
-            except HookFailed as failure:
-                raise Gone(f"because it could not be made: {failure}") from None
-        if not isinstance(event, UnrollLent):
-            self._ask(event)
-            return
-        unroll, is_first = event.unroll, self._memory is None
-        if self._memory is None:
-            self._memory = UnrollMemory.like(unroll.arrays)
-        self._memory.write(unroll.arrays)
-        event.release()  # its slot is wanted elsewhere
-        bare = Unroll(unroll.actor, unroll.sequence, unroll.version, unroll.update, {})
-        if is_first:
-            self._ask(self._memory.spec, self._memory.descriptor)
-        self._ask(UnrollSeen(event.progress, bare))
+            except Refused as refusal:
+                raise Gone(f"because it could not be made: {refusal}") from None
+        if isinstance(event, UnrollLent):
+            self._copy(event.trajectory.arrays)
+            event = UnrollLent(event.progress, replace(event.trajectory, arrays={}, release=_nothing))
+        self._ask(event)
 
     def close(self) -> None:
         """End the process, the gentle way first."""
@@ -86,8 +67,7 @@ class ProcessObserver:
         if self._process is not None:
             self._process.wait(END_SECONDS)
             self._process.end()
-        if self._memory is not None:
-            self._memory.close()
+            os.close(self._memory)
 
     def abandon(self) -> None:
         """End the process although it is busy; a caller that waits for its answer is notified."""
@@ -95,26 +75,40 @@ class ProcessObserver:
             self._process.end()
 
     def _start(self, logs: Path) -> None:
-        ours, theirs = socket.socketpair()
-        program = f"from {__name__} import main; main({theirs.fileno()})"
-        command = [sys.executable, "-c", program]
+        self._link, theirs = Pipe()
+        self._memory = os.memfd_create("rollmill-observer", os.MFD_CLOEXEC)
+        descriptors = [theirs.fileno(), self._memory]
+        program = f"from {__name__} import main; main(*{descriptors})"
         output, errors = logs / f"observer.{self.name}.out", logs / f"observer.{self.name}.err"
         with theirs:
-            self._process = Tethered(command, NICENESS, output, errors, [theirs.fileno()])
-        self._link = ours
+            self._process = Tethered([sys.executable, "-c", program], NICENESS, output, errors, descriptors)
 
-    def _ask(self, thing: Any, descriptor: int | None = None) -> None:
-        """Send something and wait for the answer."""
+    def _copy(self, arrays: Mapping[str, Nested]) -> None:
+        """Copy an unroll into the memory, which the first one gives its size."""
+        if not self._arrays:
+            spec = nested.map_leaves(lambda leaf: ArraySpec(leaf.shape, leaf.dtype.name), dict(arrays))
+            os.ftruncate(self._memory, Layout(spec).nbytes)
+            self._arrays = _mapped(self._memory, spec)
+            self._ask(spec)
+        ended = np.nonzero(arrays["terminated"] | arrays["truncated"])
+        for name, tree in arrays.items():
+            if name not in SPARSE:
+                nested.copy_into(self._arrays[name], tree)
+            elif len(ended[0]):
+                nested.assign(self._arrays[name], ended, nested.index(tree, ended))
+
+    def _ask(self, thing: Any) -> None:
+        """Send something and wait for the answer: an exception to raise here, or None."""
         if self._link is None:
             raise Gone("because its process is not there")
         try:
-            parcels.send(self._link, thing, descriptor)
-            answer, _ = parcels.receive(self._link)
+            self._link.send(thing)
+            answer: Exception | None = self._link.recv()
         except (EOFError, OSError):
             self._hang_up()
             raise Gone(f"because its process {self._ending()}") from None
-        if isinstance(answer, _Failed):
-            raise (HookRefused if answer.is_system else HookFailed)(answer.text)
+        if answer is not None:
+            raise answer
 
     def _hang_up(self) -> None:
         link, self._link = self._link, None
@@ -130,34 +124,39 @@ class ProcessObserver:
         return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
-def main(descriptor: int) -> None:
-    """Entry of the process: call hooks as long as the run is there."""
-    link = socket.socket(fileno=descriptor)
-    hooks = Hooks()
-    memory: UnrollMemory | None = None
+def main(link: int, memory: int) -> None:
+    """Entry of the process: call hooks until the run closes the link."""
+    connection, hooks = Connection(link), Hooks()
+    arrays: Mapping[str, Nested] = {}
     while True:
+        answer: Exception | None = None
         try:
-            thing, passed = parcels.receive(link)
+            thing = connection.recv()
         except (EOFError, OSError):
             return
-        answer: _Failed | None = None
         try:
             if isinstance(thing, ObserverConfig):
                 hooks = load_hooks(thing, "observe.observers")
-            elif passed is not None:
-                memory = UnrollMemory(thing, passed)
+            elif isinstance(thing, UnrollLent):
+                call(hooks, replace(thing, trajectory=replace(thing.trajectory, arrays=arrays)))
+            elif isinstance(thing, Event):
+                call(hooks, thing)
             else:
-                call(hooks, _with_arrays(thing, {} if memory is None else memory.read()))
+                arrays = _mapped(memory, thing)
         except (HookFailed, Refused) as error:
-            answer = _Failed(str(error), isinstance(error, OSError))
+            answer = error
         try:
-            parcels.send(link, answer)
+            connection.send(answer)
         except OSError:
             return
 
 
-def _with_arrays(event: Event, arrays: Mapping[str, Nested]) -> Event:
-    if not isinstance(event, UnrollSeen):
-        return event
-    bare = event.unroll
-    return UnrollSeen(event.progress, Unroll(bare.actor, bare.sequence, bare.version, bare.update, arrays))
+def _mapped(memory: int, spec: Nested) -> Mapping[str, Nested]:
+    """The arrays of an unroll in the memory that both processes share."""
+    layout = Layout(spec)
+    mapped: Mapping[str, Nested] = layout.views(mmap.mmap(memory, layout.nbytes))
+    return mapped
+
+
+def _nothing() -> None:
+    """The copy of an unroll has no slot to give back."""

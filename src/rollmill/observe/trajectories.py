@@ -5,12 +5,22 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 from rollmill.events import Progress
 from rollmill.learners.tap import Trajectory
-from rollmill.observe.loans import Loan, UnrollLent
+from rollmill.observe.calls import UnrollLent
 from rollmill.observe.mailbox import Mailbox
+
+
+@dataclass
+class _Loan:
+    """One slot that several observers read."""
+
+    trajectory: Trajectory
+    readers: int  # that are not done
 
 
 class TrajectoryTap:
@@ -26,65 +36,55 @@ class TrajectoryTap:
         self._readers = readers  # and the fraction of the training from which on each of them wants unrolls
         self._spare_slots = spare_slots
         self._lent: Counter[int] = Counter()  # slots by actor
-        self._read: deque[Trajectory] = deque()  # by everybody, to be given back
+        self._read: deque[Trajectory] = deque()  # by every reader, to be given back
         self._changed = threading.Condition()
 
     def offer(self, trajectory: Trajectory, progress: Progress) -> bool:
         """Take the slot over for the observers that want it; False if none does or may."""
         self._give_back()  # not counted as handing over: without us the learner would do it itself
         begun, fraction = perf_counter(), progress.fraction
-        wanting = [
-            mailbox
-            for mailbox, after in self._readers
-            if fraction >= after and not mailbox.is_closed and mailbox.wants_next(UnrollLent)
-        ]
+        wanting = [mailbox for mailbox, after in self._readers if fraction >= after and not mailbox.is_closed]
         if not wanting:
             return False
-        is_ours = any(self._wait(trajectory.actor, mailbox) for mailbox in wanting)
+        wait = partial(self._wait_for_slot, trajectory.actor)
+        is_ours = self._has_slot(trajectory.actor) or any(mailbox.hold_up(wait) for mailbox in wanting)
         if is_ours:
-            self._lent[trajectory.actor] += 1
-            loan = Loan(trajectory, len(wanting), self._take_back)
-            for mailbox in wanting:
-                lent = UnrollLent(progress, loan)
-                if not mailbox.accept(lent):
-                    lent.release()
+            self._lend(trajectory, progress, wanting)
         else:
             for mailbox in wanting:
-                mailbox.refuse(UnrollLent)
+                mailbox.refuse()
         spent = (perf_counter() - begun) / len(wanting)
         for mailbox in wanting:
             mailbox.delivery.handover_seconds += spent
         return is_ours
 
-    def _wait(self, actor: int, mailbox: Mailbox) -> bool:
-        """Whether another slot of the actor may be lent; for the sake of a "block" observer the run waits for that."""
-        if self._lent[actor] < self._spare_slots:
-            return True
-        if mailbox.observer.overflow != "block":
-            return False
-        handled = -1
-        while handled != mailbox.handled:  # else it took nothing for as long as patience lasts
-            handled = mailbox.handled
-            with mailbox.blocking() as seconds:
-                deadline = perf_counter() + seconds
-                while self._lent[actor] >= self._spare_slots and (left := deadline - perf_counter()) > 0:
-                    with self._changed:
-                        self._changed.wait_for(lambda: self._read, timeout=left)
-                    self._give_back()
-            has_room = self._lent[actor] < self._spare_slots
-            if has_room or seconds < mailbox.patience or mailbox.is_hurried():
-                return has_room
-        mailbox.give_up()
-        return False
+    def _lend(self, trajectory: Trajectory, progress: Progress, readers: Sequence[Mailbox]) -> None:
+        self._lent[trajectory.actor] += 1
+        loan = _Loan(trajectory, len(readers))
+        lent = UnrollLent(progress, replace(trajectory, release=partial(self._leave, loan)))
+        for mailbox in readers:
+            if not mailbox.accept(lent):
+                self._leave(loan)
 
-    def _take_back(self, trajectory: Trajectory) -> None:
-        """The last reader is done; in any thread."""
+    def _leave(self, loan: _Loan) -> None:
+        """A reader is done; in any thread."""
         with self._changed:
-            self._read.append(trajectory)
-            self._changed.notify_all()
+            loan.readers -= 1
+            if loan.readers == 0:
+                self._read.append(loan.trajectory)
+                self._changed.notify_all()
+
+    def _has_slot(self, actor: int) -> bool:
+        """Whether another slot of the actor may be lent."""
+        self._give_back()
+        return self._lent[actor] < self._spare_slots
+
+    def _wait_for_slot(self, actor: int, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(partial(self._has_slot, actor), timeout=seconds)
 
     def _give_back(self) -> None:
-        """Let the actors have the slots that everybody has read."""
+        """Let the actors have the slots that every reader is done with."""
         while self._read:
             trajectory = self._read.popleft()
             self._lent[trajectory.actor] -= 1

@@ -3,57 +3,43 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from rollmill.errors import Refused, nearest
 from rollmill.events import Event
-from rollmill.observe.calls import (
-    HOOKS,
-    UnrollSeen,
-    call,
-    has_hooks,
-    kinds_wanted,
-    load_hooks,
-    unknown_hooks,
-    wants_trajectories,
-)
+from rollmill.observe.calls import HOOKS, call, kinds_wanted, load_hooks, unknown_hooks
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import Hooks
-from rollmill.observe.loans import UnrollLent
 from rollmill.observe.observer import Observer, Overflow
 from rollmill.observe.process_observer import ProcessObserver
-from rollmill.observe.terms import Terms
 
-OVERFLOWS = ("block", "drop", "thin")
 STANDARD = ("jsonl", "csv", "episodes", "logs", "summary", "tensorboard", "curve", "watch", "evaluate", "console")
-HOLD_SHARE = 0.02  # of the wall time that a "block" observer may hold up the run, by default
 
 
 class UserObserver(Observer, Protocol):
-    """A user's observer in a run: it says which events it wants, and on which terms."""
+    """A user's observer in a run, which says which events it wants."""
 
-    terms: Terms
+    capacity: int  # events that may wait for it
     kinds: frozenset[type[Event]]
-    trajectories_after: float | None  # fraction of the training from which on it gets unrolls; None: never
+    trajectories_after: float  # fraction of the training from which on it gets unrolls, if it wants them
 
     def abandon(self) -> None:
-        """It is still busy though the run is over; from another thread than `receive`."""
+        """End what is still busy though the run is over; from another thread than `receive`."""
 
 
 class ThreadObserver:
     """Hooks that are called in this process."""
 
-    def __init__(self, hooks: Hooks, name: str, overflow: Overflow, terms: Terms) -> None:
-        self.name, self.overflow, self.terms = name, overflow, terms
+    def __init__(self, hooks: Hooks, name: str, overflow: Overflow, capacity: int) -> None:
+        self.name, self.overflow, self.capacity = name, overflow, capacity
         self.kinds = kinds_wanted(hooks)
-        self.trajectories_after = hooks.trajectories_after if wants_trajectories(hooks) else None
+        self.trajectories_after = hooks.trajectories_after
         self._hooks = hooks
 
     def receive(self, event: Event) -> None:
         """Call the hook that the event is for."""
-        call(self._hooks, UnrollSeen(event.progress, event.unroll) if isinstance(event, UnrollLent) else event)
+        call(self._hooks, event)
 
     def close(self) -> None:
         """Nothing: `on_stop` was the last."""
@@ -63,7 +49,7 @@ class ThreadObserver:
 
 
 def make_user_observers(configs: Sequence[ObserverConfig], hooks: Sequence[Hooks] = ()) -> list[UserObserver]:
-    """The observers of a config, then those passed from Python; whatever can't be one is refused."""
+    """The observers of a config, then those passed from Python; what can't be one is refused."""
     users: list[UserObserver] = []
     for number, config in enumerate(configs):
         key = f"observe.observers[{number}]"
@@ -81,22 +67,20 @@ def _user_observer(hooks: Hooks, config: ObserverConfig | None, key: str, taken:
     own = type(hooks).__name__
     overflow: Any = (config and config.overflow) or hooks.overflow
     capacity = (config and config.capacity) or hooks.capacity
-    if overflow not in OVERFLOWS:
-        raise Refused(f"{key}: {own}.overflow={overflow!r} is unknown; known: {', '.join(OVERFLOWS)}")
+    if overflow not in (known := get_args(Overflow)):
+        raise Refused(f"{key}: {own}.overflow={overflow!r} is unknown; known: {', '.join(known)}")
     if not isinstance(capacity, int) or capacity < 1:
         raise Refused(f"{key}: {own}.capacity={capacity!r} must be a whole number ≥ 1")
     if not isinstance(hooks.trajectories_after, int | float) or not 0 <= hooks.trajectories_after <= 1:
         raise Refused(f"{key}: {own}.trajectories_after={hooks.trajectories_after!r} must be a number from 0 to 1")
     for unknown in unknown_hooks(hooks):
         raise Refused(f"{key}: {own}.{unknown} is no hook, so it would never be called; {nearest(unknown, HOOKS)}")
-    if not has_hooks(hooks):
+    if not kinds_wanted(hooks):
         raise Refused(f"{key}: {own} has no hook, so it would see nothing; give it one of {', '.join(HOOKS)}")
-    share = HOLD_SHARE if config is None else config.hold_share
-    terms = Terms(capacity, share=share if share < 1 else math.inf)
     name = _unused((config and config.name) or own, taken)
     if config is not None and config.where == "process":
-        return ProcessObserver(hooks, config, name, overflow, terms)
-    return ThreadObserver(hooks, name, overflow, terms)
+        return ProcessObserver(hooks, config, name, overflow, capacity)
+    return ThreadObserver(hooks, name, overflow, capacity)
 
 
 def _unused(name: str, taken: Collection[str]) -> str:
