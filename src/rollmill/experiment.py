@@ -25,11 +25,11 @@ from rollmill.observe.hooks import Hooks
 from rollmill.observe.observer import Observer
 from rollmill.observe.phrases import amount, count
 from rollmill.observe.user_observers import make_user_observers
-from rollmill.persist.checkpoint_files import MANIFEST
+from rollmill.persist.newest_weights import find_weights, run_of
 from rollmill.persist.rewind import trim
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.play.trained_policy import LoadedPolicy, load
-from rollmill.resuming import Reopened, reopen, weights_at
+from rollmill.resuming import Reopened, reopen
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import ThreadsConfig
 from rollmill.runtime.processes import ProcessRuntime
@@ -135,7 +135,7 @@ class Experiment:
         users = make_user_observers(observe.observers, self._hooks)
         spare_slots = observe.spare_slots if any(user.trajectories_after is not None for user in users) else 0
         with watchdog(self.config.runtime.env_seconds):
-            blueprint = draw_blueprint(self.config, spare_slots)
+            blueprint = draw_blueprint(self.config, spare_slots, is_new=self._reopened is None)
             grade = self._resume_grade()
         weights = None if self._start_from is None else self._fitting_weights(self._start_from, blueprint)
         graph = draw_graph(blueprint)
@@ -144,7 +144,8 @@ class Experiment:
             if self._reopened is not None:
                 self._reopened = self._reopened.renewed()  # no other process writes from here on
                 self._make_room(self._reopened)
-            self.folder.describe(self.config, numerics=facts(self.config.runtime.numerics))
+            numerics = facts(self.config.runtime.numerics)
+            self.folder.describe(self.config, blueprint.observation_space, blueprint.action_space, numerics=numerics)
             if self.config.runtime.kind == "serial":
                 runtime: SerialRuntime | ProcessRuntime = SerialRuntime(graph, self.config.runtime)
             else:
@@ -218,7 +219,7 @@ class Experiment:
         """The weights to begin with, tried on a network before anything is made."""
         _refuse_another_scale(path, blueprint)
         network = blueprint.network("cpu")
-        weights = in_units_of_rewards(weights_at(path), weights_of(network))
+        weights = in_units_of_rewards(find_weights(path).arrays, weights_of(network))
         try:
             load_weights(network, weights)
         except Refused as refusal:
@@ -228,7 +229,7 @@ class Experiment:
 
 def _refuse_another_scale(path: Path, blueprint: Blueprint) -> None:
     """Refuse the weights of a run whose actions meant something else; a single file doesn't say."""
-    run = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
+    run = run_of(path)
     if action_scale(blueprint.action_space) is None or not (run / MARK).is_file():
         return
     then, now = load_run_config(run).config.model.rescale_actions, blueprint.model.rescale_actions

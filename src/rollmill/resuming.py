@@ -10,11 +10,9 @@ from typing import Any
 from rollmill.config.base import shown
 from rollmill.config.load import Loaded, flattened
 from rollmill.errors import Refused
-from rollmill.persist.checkpoint_files import MANIFEST
-from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Found
-from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.persist.checkpoints import Checkpoints, Content, Found
+from rollmill.persist.run_folder import MARK
 from rollmill.settings import ExperimentConfig, load_run_config
-from rollmill.types import Array
 
 MAY_CHANGE = ("train.steps", "runtime.", "observe.")  # the rest would make it another run
 
@@ -26,10 +24,12 @@ class Reopened:
     path: Path
     config: ExperimentConfig  # as it was, with the few changes that a resumed run may have
     checkpoints: Checkpoints
-    found: Found  # its newest good checkpoint
+    found: Found[Content]  # its newest good checkpoint
 
     def renewed(self) -> Reopened:
-        """The same, looked up again: another process may have gone on meanwhile."""
+        """The same, or the newest checkpoint of another process that has continued the run meanwhile."""
+        if not self.checkpoints.has_changed():
+            return self
         found = self.checkpoints.newest() or self.found
         _refuse_complete(self.path, self.config, found)
         return replace(self, found=found)
@@ -55,7 +55,7 @@ def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened
         why = f"no good checkpoint ({damaged})" if damaged else "no checkpoint"
         raise Refused(f"{path} has {why}, so it can't be resumed; start it again with --overwrite")
     _refuse_complete(path, config, found)
-    _refuse_another_config(path, loaded, found)
+    refuse_edited_config(path, loaded, found.content.state, found.path)
     return Reopened(path, config, checkpoints, found)
 
 
@@ -64,57 +64,22 @@ def identity(config: ExperimentConfig) -> dict[str, Any]:
     return {k: v for k, v in flattened(config).items() if not k.startswith((*MAY_CHANGE, "checkpoint."))}
 
 
-def refuse_edited_config(path: Path, config: ExperimentConfig) -> None:
-    """Refuse a config.yaml in which something has another value than when the newest good checkpoint was made.
+def refuse_edited_config(path: Path, loaded: Loaded[ExperimentConfig], state: Mapping[str, Any], where: Path) -> None:
+    """Refuse a config that was edited, or a checkpoint that was copied here: the run would be neither of the two.
 
-    Settings that there were none of then are taken for those of a newer version, with their defaults.
+    `state` is that of the checkpoint `where`. Settings that neither file names are those of a newer version.
     """
-    found = Checkpoints(path / "checkpoints", config.checkpoint).newest()
-    if found is None:
-        return
-    before, now = found.content.state.get("run", {}).get("config") or {}, identity(config)
-    for key in sorted(before):
-        if key not in now or before[key] != now[key]:
-            raise Refused(f"{_difference(path, key, now, before, found)}; put it back")
+    before, now = state.get("run", {}).get("config"), identity(loaded.config)
+    for key in sorted(now.keys() | before.keys()) if before is not None else ():
+        is_newer = key not in before and loaded.origins.get(key) == "default"
+        if before.get(key) != now.get(key) and not is_newer:
+            difference = f"{key} is {shown(now.get(key))} in config.yaml but {shown(before.get(key))} in {where}"
+            raise Refused(f"{path}: {difference}; put it back, or begin another run with these weights (--from)")
 
 
-def _difference(path: Path, key: str, now: Mapping[str, Any], before: Mapping[str, Any], found: Found) -> str:
-    return f"{path}: {key} is {shown(now.get(key))} in config.yaml but {shown(before.get(key))} in {found.path}"
-
-
-def _refuse_complete(path: Path, config: ExperimentConfig, found: Found) -> None:
+def _refuse_complete(path: Path, config: ExperimentConfig, found: Found[Content]) -> None:
     if found.content.env_steps >= config.train.steps:
         raise Refused(
             f"{path} has made all its steps ({found.content.env_steps} of {config.train.steps}); "
             f"raise train.steps to continue: train.steps={2 * max(config.train.steps, found.content.env_steps)}"
         )
-
-
-def _refuse_another_config(path: Path, loaded: Loaded[ExperimentConfig], found: Found) -> None:
-    """Refuse a config that was edited, or a checkpoint that was copied here: the run would be neither of the two.
-
-    Settings that neither file names are those of a newer version.
-    """
-    before, now = found.content.state.get("run", {}).get("config"), identity(loaded.config)
-    for key in sorted(now.keys() | before.keys()) if before is not None else ():
-        is_newer = key not in before and loaded.origins.get(key) == "default"
-        if before.get(key) != now.get(key) and not is_newer:
-            difference = _difference(path, key, now, before, found)
-            raise Refused(f"{difference}; put it back, or begin another run with these weights (--from)")
-
-
-def weights_at(path: Path) -> dict[str, Array]:
-    """The weights of a run, of a checkpoint or in a file."""
-    if path.is_file():
-        return RunFolder.read_weights(path)
-    if (path / MANIFEST).is_file():
-        return dict(Checkpoints.read(path).arrays["weights"])
-    if not (path / MARK).is_file():
-        raise Refused(f"{path} is neither a run nor a checkpoint; give a run folder, or one of its checkpoints")
-    folder = RunFolder(path)
-    if folder.weights.is_file():
-        return RunFolder.read_weights(folder.weights)
-    checkpoints = Checkpoints(path / "checkpoints", CheckpointConfig())
-    if (found := checkpoints.newest()) is None:
-        raise Refused(f"{path} has no weights: neither {folder.weights.name} nor a good checkpoint")
-    return dict(found.content.arrays["weights"])

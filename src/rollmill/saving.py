@@ -13,8 +13,8 @@ from rollmill.errors import nearest
 from rollmill.events import Checkpointed, Event, Progress, Said
 from rollmill.learners.learner import Learner
 from rollmill.persist.best import best_in
-from rollmill.persist.checkpoint_files import write_files
 from rollmill.persist.checkpoints import EVALUATION, Checkpoints, Content
+from rollmill.persist.parts import write_parts
 
 
 class Saver:
@@ -104,7 +104,7 @@ def write_dump(run: Path, evidence: Mapping[str, Mapping[str, Any]], message: st
     try:
         path.parent.mkdir(exist_ok=True)
         shutil.rmtree(path, ignore_errors=True)  # of an earlier try
-        write_files(path, Content(evidence, {"message": message}, progress.updates, progress.env_steps), None)
+        write_parts(path, Content(evidence, {"message": message}, progress.updates, progress.env_steps), None)
     except OSError:
         return None
     return path

@@ -106,7 +106,7 @@ class Session:
             self._learner.restore(content)
         if self._weights is not None:
             self._learner.trainer.load(self._weights)
-            self._folder.save_initial(self._weights)
+            self._folder.save_weights(self._folder.initial, self._weights)
         self._learner.sequencer.tap = self._dispatcher.tap
         self._open_flight_log()
 
@@ -247,7 +247,7 @@ class Session:
     def _save_weights(self) -> str | None:
         """The weights for use elsewhere; what kept them from being written."""
         try:
-            self._folder.save_weights(self._learner.trainer.weights())
+            self._folder.save_weights(self._folder.weights, self._learner.trainer.weights())
         except OSError as error:
             return error.strerror or str(error)
         return None

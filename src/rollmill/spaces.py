@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -45,6 +47,62 @@ def observation_leaf_space(space: gym.Space[Any]) -> dict[str, gym.Space[Any]] |
     if isinstance(space, gym.spaces.Tuple):
         return {str(i): sub for i, sub in enumerate(space.spaces)}
     return space
+
+
+def space_record(space: gym.Space[Any]) -> dict[str, Any]:
+    """A space as plain JSON, from which `space_from` makes an equal one, bounds and order included."""
+    kind = type(space).__name__
+    if isinstance(space, gym.spaces.Dict):
+        return {"kind": "Dict", "spaces": [[key, space_record(sub)] for key, sub in space.spaces.items()]}
+    if isinstance(space, gym.spaces.Tuple):
+        return {"kind": "Tuple", "spaces": [space_record(sub) for sub in space.spaces]}
+    if isinstance(space, gym.spaces.Box):
+        record = {"kind": "Box", "shape": list(space.shape), "low": _numbers(space.low), "high": _numbers(space.high)}
+    elif isinstance(space, gym.spaces.Discrete):
+        record = {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+    elif isinstance(space, gym.spaces.MultiDiscrete):
+        record = {"kind": "MultiDiscrete", "n": space.nvec.tolist(), "start": space.start.tolist()}
+    elif isinstance(space, gym.spaces.MultiBinary):
+        return {"kind": "MultiBinary", "n": np.asarray(space.n).tolist()}
+    else:
+        raise Refused(f"a {kind} space can't be stored; give Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
+    return {**record, "dtype": np.dtype(space.dtype).name}
+
+
+def space_from(record: Mapping[str, Any]) -> gym.Space[Any]:
+    """The space of a `space_record`."""
+    match record["kind"]:
+        case "Dict":
+            return gym.spaces.Dict(OrderedDict((key, space_from(sub)) for key, sub in record["spaces"]))
+        case "Tuple":
+            return gym.spaces.Tuple([space_from(sub) for sub in record["spaces"]])
+        case "MultiBinary":
+            return gym.spaces.MultiBinary(record["n"])
+        case "Box":
+            shape, dtype = tuple(record["shape"]), np.dtype(record["dtype"])
+            low, high = (_array(record[bound], shape, dtype) for bound in ("low", "high"))
+            return gym.spaces.Box(low, high, shape, dtype.type)
+        case "Discrete":
+            narrow = {} if record["dtype"] == "int64" else {"dtype": np.dtype(record["dtype"]).type}
+            return gym.spaces.Discrete(record["n"], start=record["start"], **narrow)
+        case "MultiDiscrete":
+            n, start = (np.array(record[name], record["dtype"]) for name in ("n", "start"))
+            return gym.spaces.MultiDiscrete(n, record["dtype"], start=start)
+        case kind:
+            raise Refused(f"a space of kind {kind} is unknown here; it was stored by a newer rollmill")
+
+
+def _numbers(bounds: Array) -> Any:
+    """One number if all bounds are the same, else all of them; JSON has no infinities, so those are text."""
+    numbers = [x if np.isfinite(x) else str(x) for x in bounds.ravel().tolist()]
+    is_same = bounds.size > 0 and bounds.tobytes() == np.full_like(bounds, bounds.flat[0]).tobytes()
+    return numbers[0] if is_same else numbers
+
+
+def _array(numbers: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    if isinstance(numbers, list):
+        return np.array([float(x) if isinstance(x, str) else x for x in numbers], dtype).reshape(shape)
+    return np.full(shape, float(numbers) if isinstance(numbers, str) else numbers, dtype)
 
 
 def is_channel_last(shape: tuple[int, ...]) -> bool:

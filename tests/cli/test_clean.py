@@ -141,7 +141,7 @@ def test_drafts_of_dead_writers_go_and_everything_else_stays(
         run / f".summary.json.{dead[0]}.tmp",
         checkpoints / f".draft-000000003-{dead[0]}",
         checkpoints / f".draft-latest-{dead[0]}",
-        checkpoints / f".trash-000000001-{dead[0]}",
+        checkpoints / f".trash-000000001-1-{dead[0]}",
     ]
     drafts[0].write_text("{")
     for folder in (drafts[1], drafts[3]):
@@ -152,7 +152,6 @@ def test_drafts_of_dead_writers_go_and_everything_else_stays(
         run / f".summary.json.{os.getpid()}.tmp",  # its writer lives
         run / f"summary.json.{dead[0]}.tmp",  # not ours: our drafts are hidden
         run / f".draft-000000003-{dead[0]}",  # not where ours are
-        checkpoints / f".aside-000000002-{dead[0]}",  # maybe the only good one
         checkpoints / "000000002",
     ]
     for path in kept:

@@ -12,9 +12,9 @@ import pytest
 from small_run import CARTPOLE, train
 
 from rollmill.models.weights import parameters_sha256
+from rollmill.persist.newest_weights import find_weights
 from rollmill.play.evaluate import evaluate as evaluate_in_python
 from rollmill.play.named_players import policy_player
-from rollmill.resuming import weights_at
 
 
 def rows(folder: Path) -> list[dict]:
@@ -37,7 +37,7 @@ def test_a_run_is_played_beside_chance_and_constants(run, evaluate, tmp_path):
     assert told["mean"] == pytest.approx(np.mean(mine))
     assert told["low"] <= told["mean"] <= told["high"]
     assert told["baselines"]["constant:0"]["max"] < 12  # pushing one way only lets the pole fall within 11 steps
-    assert told["provenance"]["weights_sha256"] == parameters_sha256(weights_at(run))
+    assert told["provenance"]["weights_sha256"] == parameters_sha256(find_weights(run).arrays)
     assert told["env_steps"] == 512
     for name in ("policy:greedy", "random", "constant:1", "95 % interval"):
         assert name in out
@@ -83,8 +83,8 @@ def test_a_checkpoint_is_played_with_its_own_weights(run, evaluate, tmp_path):
     first = sorted(path for path in (run / "checkpoints").iterdir() if path.name.isdigit())[0]
     assert evaluate(first, "--episodes", 2, "--no-baselines", "--out", tmp_path / "out")[0] == 0
     told = record(tmp_path / "out")
-    assert told["provenance"]["weights_sha256"] == parameters_sha256(weights_at(first))
-    assert told["provenance"]["weights_sha256"] != parameters_sha256(weights_at(run))
+    assert told["provenance"]["weights_sha256"] == parameters_sha256(find_weights(first).arrays)
+    assert told["provenance"]["weights_sha256"] != parameters_sha256(find_weights(run).arrays)
     assert told["run"] == str(run)
 
 

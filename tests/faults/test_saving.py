@@ -19,7 +19,6 @@ from rollmill.errors import Detected, Refused
 from rollmill.events import Checkpointed, Said, Updated
 from rollmill.experiment import Experiment, load_config
 from rollmill.learners.optimizer import FlatOptimizer
-from rollmill.persist.checkpoint_files import read_content
 from rollmill.persist.checkpoints import Checkpoints
 from rollmill.persist.run_folder import RunFolder
 
@@ -58,7 +57,7 @@ def test_a_resumed_run_counts_what_all_its_processes_saved_and_logged(tmp_path, 
     monkeypatch.chdir(tmp_path)
     rollmill.train({**CONFIG, "train": {"steps": 64 * 4}}, run="run")  # 0 and 4
     for number, updates in enumerate((8, 12)):
-        kept = read_content(tmp_path / "run" / "checkpoints" / "latest").state["run"]["saving"]
+        kept = Checkpoints.read(tmp_path / "run" / "checkpoints" / "latest").state["run"]["saving"]
         run = rollmill.resume("run", **{"train.steps": 64 * updates})
         account = run.summary["checkpoints"]
         assert account["written"] == 3 + number

@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from rollmill.persist import checkpoint_files
+from rollmill.persist import parts
 from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Content, Damaged
 
 
 def sample(update: int, tag: int = 0) -> Content:
     """Different for every update and tag."""
     arrays = {"weights": {"w": np.full(20, update, np.float32)}, "journal": {"obs": np.full(30, tag, np.uint8)}}
-    return Content(arrays, {"tag": tag}, update, update * 10)
+    return Content(arrays, {"tag": tag}, update, update * 10, {"store": {"sealed": {"frames": np.arange(9)}}})
 
 
 def told_apart(content: Content) -> tuple[int, int]:
@@ -35,6 +35,7 @@ def told_apart(content: Content) -> tuple[int, int]:
     assert content.env_steps == update * 10
     assert content.arrays["weights"]["w"].tolist() == [update] * 20
     assert content.arrays["journal"]["obs"].tolist() == [tag] * 30
+    assert content.chunks["store"]["sealed"]["frames"].tolist() == list(range(9))
     return update, tag
 
 
@@ -44,7 +45,7 @@ def names(folder: Path) -> list[str]:
 
 def numbers(folder: Path) -> list[int]:
     """The updates of the checkpoints, and nothing else may be there."""
-    return [int(name) for name in names(folder)]
+    return [int(name.partition("-")[0]) for name in names(folder)]
 
 
 def make(folder: Path, **config: Any) -> Checkpoints:
@@ -112,28 +113,24 @@ def test_the_newest_are_kept_and_latest_points_at_the_newest(tmp_path):
 
 def test_the_best_is_kept_linked_and_remembered_by_a_resumed_run(tmp_path):
     checkpoints = make(tmp_path, keep=1)
-    assert checkpoints.best_value is None
     for update, metric in enumerate([1.0, 7.0, 3.0, 7.0, None, float("nan"), float("inf")]):
         checkpoints.write(sample(update), metric)
     assert numbers(tmp_path) == [1, 6]  # the earlier of the two with 7
-    assert checkpoints.best_value == 7.0
+    assert os.readlink(tmp_path / "best") == "000000001"
 
     resumed = make(tmp_path, keep=1)
-    assert resumed.best_value == 7.0
     resumed.newest()
     resumed.write(sample(7), 6.9)
     assert (numbers(tmp_path), os.readlink(tmp_path / "best")) == ([1, 7], "000000001")
     resumed.write(sample(8), 7.1)
     assert (numbers(tmp_path), os.readlink(tmp_path / "best")) == ([8], "000000008")
-    assert resumed.best_value == 7.1
 
 
 def test_the_values_of_another_metric_are_not_compared(tmp_path):
     make(tmp_path, best="return").write(sample(0), 100.0)
     checkpoints = make(tmp_path, best="success")
-    assert checkpoints.best_value is None
     checkpoints.write(sample(1), 0.5)
-    assert checkpoints.best_value == 0.5
+    assert os.readlink(tmp_path / "best") == "000000001"
 
 
 def test_the_first_checkpoint_after_each_multiple_is_kept_for_ever(tmp_path):
@@ -164,9 +161,8 @@ def test_one_that_is_damaged_after_it_was_written_does_not_count_either(tmp_path
         checkpoints.write(sample(update), float(update))
     damage(tmp_path / "000000002")
     assert checkpoints.newest().content.update == 1
-    assert checkpoints.best_value == 1.0
     checkpoints.write(sample(3), 0.0)
-    assert numbers(tmp_path) == [1, 3]
+    assert (numbers(tmp_path), os.readlink(tmp_path / "best")) == ([1, 3], "000000001")
 
 
 def test_a_checkpoint_of_another_format_is_never_removed(tmp_path):
@@ -198,7 +194,7 @@ def test_only_checkpoints_are_touched(tmp_path):
 def test_an_empty_or_missing_folder_has_none(tmp_path):
     for folder in (tmp_path, tmp_path / "missing"):
         checkpoints = make(folder)
-        assert (checkpoints.newest(), checkpoints.complaints, checkpoints.best_value) == (None, [], None)
+        assert (checkpoints.newest(), checkpoints.complaints) == (None, [])
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path):
@@ -244,11 +240,20 @@ def test_a_renamed_checkpoint_is_not_taken_for_a_newer_one(tmp_path):
     assert found.complaints == [f"{tmp_path}/000000009: is named for update 9 but holds update 1"]
 
 
-def test_the_same_update_again_replaces_the_checkpoint(tmp_path):
-    for tag in range(3):
-        make(tmp_path).write(sample(4, tag), float(tag))
+def test_the_same_update_again_has_a_name_of_its_own_and_the_former_goes_after_it(tmp_path):
+    for tag, name in enumerate(["000000004", "000000004-1", "000000004-2"]):
+        assert make(tmp_path).write(sample(4, tag), float(tag)).name == name
         assert told_apart(make(tmp_path).newest().content) == (4, tag)
-    assert numbers(tmp_path) == [4]
+        assert names(tmp_path) == [name]
+    make(tmp_path).write(sample(5), 3.0)
+    assert names(tmp_path) == ["000000004-2", "000000005"]
+
+
+def test_a_name_with_a_number_that_no_writer_gives_is_not_a_checkpoint(tmp_path):
+    make(tmp_path).write(sample(4))
+    for name in ("000000004-0", "000000004-01", "0000000005", "000000004-x"):
+        shutil.copytree(tmp_path / "000000004", tmp_path / name)
+    assert make(tmp_path).newest().path.name == "000000004"
 
 
 def dead_process() -> int:
@@ -257,33 +262,79 @@ def dead_process() -> int:
     return child.pid
 
 
-def test_what_was_moved_aside_is_found_when_the_replacement_never_came(tmp_path):
-    make(tmp_path).write(sample(3))
+def test_the_former_one_serves_when_its_successor_of_the_same_update_is_damaged(tmp_path):
     make(tmp_path).write(sample(4, tag=1))
-    aside = tmp_path / f".aside-000000004-{dead_process()}"
-    (tmp_path / "000000004").rename(aside)
-    assert told_apart(make(tmp_path).newest().content) == (4, 1)
-    make(tmp_path).write(sample(5))
-    assert numbers(tmp_path) == [3, 4, 5]
-
-
-def test_what_was_moved_aside_is_found_though_its_process_number_is_in_use_again(tmp_path):
-    make(tmp_path).write(sample(4, tag=1))
-    (tmp_path / "000000004").rename(tmp_path / ".aside-000000004-1")
-    assert told_apart(make(tmp_path).newest().content) == (4, 1)
-
-
-def test_what_was_moved_aside_serves_when_the_replacement_is_damaged(tmp_path):
-    make(tmp_path).write(sample(4, tag=1))
-    shutil.copytree(tmp_path / "000000004", tmp_path / f".aside-000000004-{os.getpid()}")
-    damage(tmp_path / "000000004")
+    shutil.copytree(tmp_path / "000000004", tmp_path / "000000004-1")
+    damage(tmp_path / "000000004-1")
     resumed = make(tmp_path)
     found = resumed.newest()
     assert told_apart(found.content) == (4, 1)
     assert len(found.complaints) == 1
     resumed.write(sample(4, tag=2))
-    assert numbers(tmp_path) == [4]
+    assert names(tmp_path) == ["000000004-2"]
     assert told_apart(make(tmp_path).newest().content) == (4, 2)
+
+
+# --- chunks
+
+
+def files(path: Path) -> dict[str, int]:
+    """The number of each file's place on the disk; links to one file have one."""
+    return {file.name: file.stat().st_ino for file in path.iterdir()}
+
+
+def with_chunks(update: int, chunks: dict[str, int]) -> Content:
+    stored = {name: {"frames": np.full(1000, value, np.uint8)} for name, value in chunks.items()}
+    return Content({"weights": {"w": np.zeros(3)}}, {}, update, update, {"store": stored})
+
+
+def test_chunks_that_the_one_before_has_are_linked_and_only_new_ones_written(tmp_path, monkeypatch):
+    written = []
+    write = parts._write
+    monkeypatch.setattr(parts, "_write", lambda path, data: written.append(path.name) or write(path, data))
+    checkpoints = make(tmp_path, keep=1)
+    first = files(checkpoints.write(with_chunks(1, {"0": 10, "1": 11})))
+    written.clear()
+    path = checkpoints.write(with_chunks(2, {"1": 11, "2": 12}))
+    assert sorted(written) == ["manifest.json", "state.json", "store@2.safetensors", "weights.safetensors"]
+    assert files(path)["store@1.safetensors"] == first["store@1.safetensors"]
+    assert names(tmp_path) == ["000000002"]  # the first is gone, and the chunk is not
+    content = make(tmp_path).newest().content
+    assert {name: chunk["frames"][0] for name, chunk in content.chunks["store"].items()} == {"1": 11, "2": 12}
+
+    resumed = make(tmp_path)  # another process shares with what it continues from
+    resumed.newest()
+    assert files(resumed.write(with_chunks(3, {"2": 12})))["store@2.safetensors"] == files(path)["store@2.safetensors"]
+
+
+def test_chunks_of_a_line_that_was_given_up_are_not_shared(tmp_path):
+    checkpoints = make(tmp_path)
+    checkpoints.write(with_chunks(1, {"0": 10}))
+    checkpoints.write(with_chunks(2, {"0": 10, "1": 11}))
+    damage(tmp_path / "000000002")
+    resumed = make(tmp_path)
+    assert resumed.newest().content.update == 1
+    content = Checkpoints.read(resumed.write(with_chunks(2, {"0": 10, "1": 99})))
+    assert content.chunks["store"]["1"]["frames"][0] == 99
+
+
+@pytest.mark.parametrize("spoil", [lambda file: file.unlink(), lambda file: os.truncate(file, 5)])
+def test_a_chunk_that_cannot_be_shared_is_written_again(tmp_path, spoil):
+    checkpoints = make(tmp_path)
+    spoil(checkpoints.write(with_chunks(1, {"0": 10})) / "store@0.safetensors")
+    content = Checkpoints.read(checkpoints.write(with_chunks(2, {"0": 10})))
+    assert content.chunks["store"]["0"]["frames"].tolist() == [10] * 1000
+
+
+def test_without_links_chunks_are_written_again(tmp_path, monkeypatch):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EPERM, "no hard links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    checkpoints = make(tmp_path)
+    paths = [checkpoints.write(with_chunks(update, {"0": 10})) for update in (1, 2)]
+    assert files(paths[0])["store@0.safetensors"] != files(paths[1])["store@0.safetensors"]
+    assert Checkpoints.read(paths[1]).chunks["store"]["0"]["frames"][0] == 10
 
 
 def test_leftover_drafts_are_no_checkpoints_and_are_removed_by_the_next_write(tmp_path):
@@ -298,7 +349,7 @@ def test_leftover_drafts_are_no_checkpoints_and_are_removed_by_the_next_write(tm
 
 # --- kills and failures at every step
 
-STEPS = ("mkdir", "open", "fsync", "rename", "replace", "symlink", "unlink", "rmdir")
+STEPS = ("mkdir", "open", "fsync", "link", "rename", "replace", "symlink", "unlink", "rmdir")
 
 
 class Fault:
@@ -334,8 +385,8 @@ class Fault:
         return self.write_file(path, data)
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        self.write_file = checkpoint_files._write
-        patch.setattr(checkpoint_files, "_write", self._half_written)
+        self.write_file = parts._write
+        patch.setattr(parts, "_write", self._half_written)
         for name in STEPS:
             patch.setattr(os, name, self._wrapped(getattr(os, name)))
 
@@ -373,9 +424,9 @@ def prepare_same(folder: Path) -> None:
 
 
 def prepare_leftovers(folder: Path) -> None:
-    """An earlier process was killed while it replaced the same update."""
+    """An earlier process was killed after it had written the same update again, and an earlier one while writing it."""
     prepare_same(folder)
-    (folder / "000000003").rename(folder / f".aside-000000003-{dead_process()}")
+    shutil.copytree(folder / "000000003", folder / "000000003-1")
     shutil.copytree(folder / "000000002", folder / f".draft-000000003-{dead_process()}")
 
 
@@ -451,7 +502,7 @@ def test_an_error_at_any_step_leaves_no_draft_and_all_others_as_they_were(tmp_pa
         elif outcome != (3, 5):  # it is there if the last fsync failed
             assert outcome == (told_apart(before.content) if before else None)
             assert contents(folder) == held
-            if situation is not prepare_leftovers:  # there one stood aside before
+            if situation is not prepare_leftovers:  # there one update has two
                 assert [f"{update:09d}" for update, _ in held] == sorted(path.name for path in folder.glob("0*"))
             assert not [name for name in os.listdir(folder) if name.startswith(".draft")] if folder.exists() else True
         checkpoints.write(sample(3, tag=6), 9.0)
@@ -463,7 +514,7 @@ def test_an_error_at_any_step_leaves_no_draft_and_all_others_as_they_were(tmp_pa
 
 
 def contents(folder: Path) -> list[tuple[int, int]]:
-    """All good checkpoints, also one that stands aside."""
+    """All good checkpoints."""
     found = []
     for path in folder.glob("*") if folder.exists() else ():
         if not path.is_symlink() and not path.name.startswith((".draft", ".trash")):
@@ -507,8 +558,7 @@ def test_a_folder_that_was_removed_is_made_anew(tmp_path):
     path = checkpoints.write(sample(3), 1.0)
     assert path.exists()
     assert told_apart(checkpoints.newest().content) == (3, 0)
-    assert checkpoints.best_value == 1.0  # of those that are there
-    assert os.readlink(tmp_path / "run" / "checkpoints" / "best") == "000000003"
+    assert os.readlink(tmp_path / "run" / "checkpoints" / "best") == "000000003"  # of those that are there
 
 
 def test_a_folder_that_cannot_be_made_is_an_oserror(tmp_path):

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rollmill.errors import RollmillError
-from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Content, Damaged, Unjudged
+from rollmill.persist.checkpoints import Checkpoint, CheckpointConfig, Checkpoints, Content, Damaged, Unjudged
 
-FILES = ("manifest.json", "state.json", "journal.safetensors", "weights.safetensors")
+FILES = ("manifest.json", "state.json", "journal.safetensors", "weights.safetensors", "store@0.safetensors")
 OLDER, NEWER = 3, 7
 NAN_WITH_PAYLOAD = struct.unpack(">d", bytes.fromhex("fff4dead0000beef"))[0]
 
@@ -32,13 +32,14 @@ def sample(update: int) -> Content:
         "weights": {"torso.0/weight": generator.standard_normal((3, 4)).astype(np.float32), "bias": np.zeros(3)},
         "journal": {"obs": generator.integers(0, 255, (2, 5), dtype=np.uint8)},
     }
-    return Content(arrays, {"scores": [1.5, float("nan")], "sequence": update}, update, update * 100)
+    chunks = {"store": {"0": {"frames": generator.integers(0, 255, 7, dtype=np.uint8)}}}
+    return Content(arrays, {"scores": [1.5, float("nan")], "sequence": update}, update, update * 100, chunks)
 
 
 def bits(value: Any) -> Any:
     """A form in which two contents are equal exactly if all their bits are."""
     if isinstance(value, Content):
-        return bits(value.arrays), bits(value.state), value.update, value.env_steps
+        return bits(value.arrays), bits(value.state), value.update, value.env_steps, bits(value.chunks)
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, float):
@@ -157,6 +158,7 @@ def test_numpy_scalars_in_the_state_become_plain_numbers(tmp_path):
         ({"": {}}, {}),
         ({".hidden": {}}, {}),
         ({"a/b": {}}, {}),
+        ({"a@b": {}}, {}),
         ({"a": {"__metadata__": np.zeros(1)}}, {}),
         ({}, {"x": object()}),
         ({}, {"x": {1: 2}}),
@@ -195,6 +197,49 @@ def test_a_file_cut_short_at_any_length_is_seen(folder, name):
         with pytest.raises(Damaged):
             Checkpoints.read(path.parent)
     assert_passed_over(folder)
+
+
+READERS: dict[str, Callable[[Checkpoint], Any]] = {
+    "state.json": Checkpoint.state,
+    "journal.safetensors": lambda checkpoint: checkpoint.part("journal"),
+    "weights.safetensors": lambda checkpoint: checkpoint.part("weights"),
+    "store@0.safetensors": lambda checkpoint: dict(checkpoint.chunks("store")),
+}
+
+
+@pytest.mark.parametrize("spoil", [lambda data: data[:-1], lambda data: data[:-1] + bytes([data[-1] ^ 1])])
+@pytest.mark.parametrize("name", READERS)
+def test_damage_of_a_part_is_named_when_that_part_is_read_and_the_others_are_read_all_the_same(folder, name, spoil):
+    path = folder / f"{NEWER:09d}"
+    (path / name).write_bytes(spoil((path / name).read_bytes()))
+    checkpoint = Checkpoint(path)
+    for other, read in READERS.items():
+        if other != name:
+            assert read(checkpoint)
+    with pytest.raises(Damaged, match=f"{path}: {name} (is cut short: |has a wrong checksum)"):
+        READERS[name](checkpoint)
+
+
+def test_a_part_is_read_without_the_others(folder):
+    path = folder / f"{NEWER:09d}"
+    for name in set(FILES) - {"manifest.json", "weights.safetensors"}:
+        (path / name).unlink()
+    assert bits(Checkpoint(path).part("weights")) == bits(sample(NEWER).arrays["weights"])
+    found = checkpoints(folder).newest_with(lambda checkpoint: checkpoint.part("weights"))
+    assert (found.path, found.complaints) == (path, [])
+
+
+def test_a_part_that_a_checkpoint_does_not_have_is_named(folder):
+    with pytest.raises(Damaged, match=r"manifest\.json doesn't name batch\.safetensors"):
+        Checkpoint(folder / f"{NEWER:09d}").part("batch")
+    assert dict(Checkpoint(folder / f"{NEWER:09d}").chunks("batch")) == {}
+
+
+def test_parts_are_of_one_checkpoint_though_the_link_leads_elsewhere_meanwhile(folder):
+    checkpoint = Checkpoint(folder / "latest")
+    (folder / "latest").unlink()
+    (folder / "latest").symlink_to(f"{OLDER:09d}")
+    assert bits(checkpoint.part("weights")) == bits(sample(NEWER).arrays["weights"])
 
 
 def flip(path: Path, data: st.DataObject) -> None:
@@ -428,6 +473,8 @@ SECRET = b"secret"
         "weights.safetensors\n",
         "ü.safetensors",
         "manifest.json",
+        "a@.safetensors",
+        "a@b@c.safetensors",
         "..",
         "",
     ],

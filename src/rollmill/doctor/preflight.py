@@ -14,10 +14,11 @@ from rollmill.runtime.topology import TOPOLOGIES
 from rollmill.settings import ExperimentConfig
 
 
-def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0) -> Blueprint:
+def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool = True) -> Blueprint:
     """Check the parts against each other and against the environment's spaces.
 
-    `spare_slots` are those of each actor for observers of trajectories.
+    `spare_slots` are those of each actor for observers of trajectories. A run that is not new may have settings that
+    nothing reads: those that came after it was begun (`load_run_config`).
     """
     if config.runtime.workers > config.env.groups:
         raise Refused(
@@ -43,7 +44,8 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0) -> Blueprint:
     )
     network = blueprint.network("cpu")
     check_network(network, spaces.observation_space, spaces.action_space)
-    refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
+    if is_new:
+        refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
     flow = blueprint.flow
     if flow.unrolls > config.env.groups * flow.in_flight:
         raise Refused(

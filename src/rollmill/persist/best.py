@@ -12,7 +12,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from rollmill.persist.checkpoint_files import sync_folder
+from rollmill.persist.parts import sync_folder
 
 EVALUATED = "evaluated"  # the link
 _HELD = ".held-"  # what all that is not finished begins with

@@ -15,33 +15,25 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from rollmill.config.base import Config
 from rollmill.persist.best import EVALUATED
-from rollmill.persist.checkpoint_files import (
-    Content,
-    Damaged,
-    Manifest,
-    Metric,
-    Unjudged,
-    read_content,
-    read_manifest,
-    sync_folder,
-    write_files,
-)
+from rollmill.persist.parts import Checkpoint, Content, Damaged, Manifest, Metric, Unjudged, sync_folder, write_parts
 
-__all__ = ["EVALUATION", "CheckpointConfig", "Checkpoints", "Content", "Damaged", "Found", "Unjudged"]
+__all__ = ["EVALUATION", "Checkpoint", "CheckpointConfig", "Checkpoints", "Content", "Damaged", "Found", "Unjudged"]
 
 EVALUATION = "evaluation"  # the value of checkpoint.best that leaves the choice to periodic evaluation
 
-_NUMBERED = re.compile(r"[0-9]{9,18}")
-_HIDDEN = re.compile(r"\.(draft|aside|trash)-([a-z0-9]+)-([0-9]{1,18})")  # kind, subject, process
+_HIDDEN = re.compile(r"\.(?:draft|trash)-.+-([0-9]{1,18})")  # what it is of, and the process
+
+T = TypeVar("T")
 
 
 class CheckpointConfig(Config):
@@ -63,67 +55,57 @@ class CheckpointConfig(Config):
 
 
 @dataclass(frozen=True)
-class Found:
-    """The newest good checkpoint, and a sentence about each newer one that is not."""
+class Found(Generic[T]):
+    """What was read from the newest good checkpoint, and a sentence about each newer one that is not good."""
 
-    content: Content
-    path: Path
+    content: T
+    checkpoint: Checkpoint
     complaints: list[str] = field(default_factory=list)
 
-
-@dataclass(frozen=True)
-class _Hidden:
-    """Something that is being worked on in the folder."""
-
-    path: Path
-    subject: str  # the name that it had or will have
-    process: int
-
     @property
-    def is_of_update(self) -> bool:
-        return _NUMBERED.fullmatch(self.subject) is not None
+    def path(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.checkpoint.path
 
-    @property
-    def is_abandoned(self) -> bool:
-        """No other process works on it: its maker is gone, or is ourselves and failed."""
-        if self.process == os.getpid():
-            return True
-        try:
-            os.kill(self.process, 0)
-        except (ProcessLookupError, OverflowError):
-            return True
-        except PermissionError:  # of another user
-            return False
-        return False
+
+class _Name(NamedTuple):
+    """The name of a checkpoint's folder; newer ones are greater."""
+
+    update: int
+    attempt: int  # above 0 if there was a checkpoint of this update already
+
+    def __str__(self) -> str:
+        return f"{self.update:09d}" + (f"-{self.attempt}" if self.attempt else "")
+
+    @classmethod
+    def read(cls, text: str) -> _Name | None:
+        match = re.fullmatch(r"([0-9]{9,18})(?:-([0-9]{1,9}))?", text)
+        name = cls(int(match[1]), int(match[2] or 0)) if match else None
+        return name if str(name) == text else None
 
 
 class Checkpoints:
     """The folder `<run>/checkpoints`: one folder per checkpoint, named by its update, and the links latest and best.
 
-    Hidden names are work in progress: `.draft-…` is being written, `.aside-…` is the good checkpoint that a new one of
-    the same update is replacing, `.trash-…` is being removed; the last part is the process that does it.
+    Nothing is replaced in place: if there is a checkpoint of an update already, the next one is `<update>-1`, and the
+    former is removed after it. Hidden names are work in progress: `.draft-…` is being written, `.trash-…` is being
+    removed; the last part is the process that does it.
     """
 
     def __init__(self, folder: Path, config: CheckpointConfig) -> None:
         self.folder = folder
         self.config = config
         self.complaints: list[str] = []  # of the last `newest()`, also if it found none
-        self._manifests: dict[int, Manifest] = {}  # of the checkpoints that seem good
-        self._condemned: set[int] = set()  # updates whose checkpoint is damaged
-        self._stands_at: int | None = None  # the update of the checkpoint that was found or written last
+        self._listed: set[_Name] = set()  # all that were there then
+        self._manifests: dict[_Name, Manifest] = {}  # of the checkpoints that seem good
+        self._condemned: set[_Name] = set()  # those that are damaged
+        self._current: _Name | None = None  # the one that was found or written last
         self._last_due: tuple[int, float] | None = None
 
     @property
     def last_update(self) -> int | None:
         """The update of the checkpoint that was found or written last."""
-        return self._stands_at
-
-    @property
-    def best_value(self) -> float | None:
-        """The metric of the checkpoint that is kept as the best; None if none has one."""
-        self._survey()
-        best = self._best()
-        return None if best is None else self._value(best)
+        return None if self._current is None else self._current.update
 
     def due(self, update: int, seconds: float) -> bool:
         """Whether to write now, by the clock reading `seconds`; counts as tried, so a full disk isn't asked each time.
@@ -131,7 +113,7 @@ class Checkpoints:
         The first question is answered with yes (checkpoint 0), except at the update that `newest()` has found.
         """
         if self._last_due is None:
-            is_due = update != self._stands_at
+            is_due = update != self.last_update
         else:
             last_update, last_seconds = self._last_due
             every = self.config.updates
@@ -151,64 +133,72 @@ class Checkpoints:
         """
         self._make_folder()
         self._sweep()
-        final = self._path(content.update)
-        draft = self._hidden("draft", final.name)
+        name = _Name(
+            content.update, max((n.attempt + 1 for n in self._names() if n.update == content.update), default=0)
+        )
+        draft = self._hidden("draft", str(name))
         measured = None
         if metric is not None and math.isfinite(metric):
             measured = Metric(name=self.config.best, value=float(metric))
         try:
-            manifest = write_files(draft, content, measured)
-            self._put_in_place(draft, final)
+            manifest = write_parts(draft, content, measured, self._previous())
+            os.rename(draft, self._path(name))
+            sync_folder(self.folder)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        self._manifests[content.update] = manifest
-        self._condemned.discard(content.update)
-        self._stands_at = content.update
+        self._manifests[name], self._current = manifest, name
         # From here on the checkpoint is safe; links and old checkpoints can wait for the next time.
-        with suppress(OSError):
-            for aside in self._hidden_ones("aside"):
-                if aside.is_abandoned:
-                    self._discard(aside.path)
         self._survey()
-        self._link("latest", final.name)
+        self._link("latest", str(name))
         if self.config.best == EVALUATION:
             self._link("best", EVALUATED)  # leads nowhere until something has been evaluated
         elif (best := self._best()) is not None:
-            self._link("best", self._path(best).name)
+            self._link("best", str(best))
         self._prune()
-        return final
+        return self._path(name)
 
-    def newest(self) -> Found | None:
-        """The newest good checkpoint; the links are not asked, and what is wrong with newer ones is in `complaints`."""
+    def newest(self) -> Found[Content] | None:
+        """The newest good checkpoint, all of it; what is wrong with newer ones is in `complaints`."""
+        return self.newest_with(Checkpoint.content)
+
+    def newest_with(self, read: Callable[[Checkpoint], T]) -> Found[T] | None:
+        """The newest checkpoint of which `read` finds all that it reads to be good; the links are not asked."""
         self.complaints = []
         try:
-            candidates = self._candidates()
+            self._listed = self._names()
         except OSError as error:
             self.complaints.append(f"{self.folder}: can't be listed: {error.strerror}")
             return None
-        for update, path in candidates:
+        for name in sorted(self._listed, reverse=True):
+            path = self._path(name)
             try:
-                content = self.read(path)
-                if content.update != update:
-                    raise Unjudged(path, f"is named for update {update} but holds update {content.update}")
+                checkpoint = Checkpoint(path)
+                content = read(checkpoint)
+                if checkpoint.update != name.update:
+                    reason = f"is named for update {name.update} but holds update {checkpoint.update}"
+                    raise Unjudged(path, reason)
             except Damaged as damaged:
                 self.complaints.append(str(damaged))
-                if path == self._path(update) and not isinstance(damaged, Unjudged):
-                    self._condemned.add(update)
+                if not isinstance(damaged, Unjudged):
+                    self._condemned.add(name)
             else:
-                self._stands_at = update
-                self._condemned -= {update} if path == self._path(update) else set()
-                return Found(content, path, list(self.complaints))
+                self._condemned.discard(name)
+                self._manifests[name], self._current = checkpoint.manifest, name
+                return Found(content, checkpoint, list(self.complaints))
         return None
+
+    def has_changed(self) -> bool:
+        """Whether there are other checkpoints than `newest()` has seen; under a name there is only ever one."""
+        return self._names() != self._listed
 
     @staticmethod
     def read(path: Path) -> Content:
-        """The content of one checkpoint, or `Damaged`."""
-        return read_content(path)
+        """All of one checkpoint, or `Damaged`."""
+        return Checkpoint(path).content()
 
-    def _path(self, update: int) -> Path:
-        return self.folder / f"{update:09d}"
+    def _path(self, name: _Name) -> Path:
+        return self.folder / str(name)
 
     def _hidden(self, kind: str, name: str) -> Path:
         return self.folder / f".{kind}-{name}-{os.getpid()}"
@@ -218,120 +208,76 @@ class Checkpoints:
             self.folder.mkdir(parents=True, exist_ok=True)
             sync_folder(self.folder.parent)
 
-    def _put_in_place(self, draft: Path, final: Path) -> None:
-        if not os.path.lexists(final):
-            os.rename(draft, final)
-            sync_folder(self.folder)
-            return
-        # A folder that isn't empty can't be renamed over: for a moment only the hidden name holds a good checkpoint.
-        aside = self._hidden("aside", final.name)
-        if os.path.lexists(aside):  # of a process with our number that was killed at this point
-            self._discard(final)
-        else:
-            os.rename(final, aside)
+    def _names(self) -> set[_Name]:
         try:
-            os.rename(draft, final)
-        except BaseException:
-            os.rename(aside, final)
-            raise
-        sync_folder(self.folder)
+            return {name for entry in os.listdir(self.folder) if (name := _Name.read(entry)) is not None}
+        except FileNotFoundError:
+            return set()
 
-    def _discard(self, path: Path) -> None:
-        """Remove a checkpoint so that no half of one is ever seen under its name."""
-        with suppress(OSError):
-            trash = self._hidden("trash", "".join(re.findall("[a-z0-9]+", path.name)))
-            os.rename(path, trash)
-            _remove(trash)
+    def _previous(self) -> Checkpoint | None:
+        """The checkpoint from which this run came to where it is; only its chunks are surely those of the same name."""
+        if self._current is None or self._current not in self._manifests:
+            return None
+        return Checkpoint(self._path(self._current), self._manifests[self._current])
 
     def _sweep(self) -> None:
-        """Finish what processes that are gone have left half done."""
-        for left in self._hidden_ones("draft", "trash"):
-            if left.is_abandoned:
-                _remove(left.path)
-        for aside in self._hidden_ones("aside"):
-            if aside.is_abandoned and aside.is_of_update and not os.path.lexists(self.folder / aside.subject):
-                os.rename(aside.path, self.folder / aside.subject)
-
-    def _hidden_ones(self, *kinds: str) -> list[_Hidden]:
-        found = [(name, _HIDDEN.fullmatch(name)) for name in self._names()]
-        return [
-            _Hidden(self.folder / name, match[2], int(match[3])) for name, match in found if match and match[1] in kinds
-        ]
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
-
-    def _numbered(self) -> Iterator[int]:
-        for name in self._names():
-            if _NUMBERED.fullmatch(name) and name == f"{int(name):09d}":
-                yield int(name)
-
-    def _candidates(self) -> list[tuple[int, Path]]:
-        """Newest first; of one update the checkpoint itself comes before the one that it was to replace."""
-        found = [(update, True, self._path(update)) for update in self._numbered()]
-        # also of a process that seems alive: its number may have gone to another one since
-        found += [(int(aside.subject), False, aside.path) for aside in self._hidden_ones("aside") if aside.is_of_update]
-        return [(update, path) for update, _, path in sorted(found, reverse=True)]
+        """Remove what processes that are gone have left half done."""
+        for entry in os.listdir(self.folder):
+            if (match := _HIDDEN.fullmatch(entry)) and _is_gone(int(match[1])):
+                _remove(self.folder / entry)
 
     def _survey(self) -> None:
         """Know the manifest of every checkpoint in the folder."""
         try:
-            present = set(self._numbered())
+            present = self._names()
         except OSError:
             return  # what is known already has to do
         self._condemned &= present
-        self._manifests = {
-            update: manifest
-            for update, manifest in self._manifests.items()
-            if update in present and update not in self._condemned
-        }
-        for update in present - self._manifests.keys() - self._condemned:
+        self._manifests = {name: known for name, known in self._manifests.items() if name in present - self._condemned}
+        for name in present - self._manifests.keys() - self._condemned:
             try:
-                manifest = read_manifest(self._path(update))
+                manifest = Checkpoint(self._path(name)).manifest
             except Unjudged:  # neither counted nor removed
                 continue
             except Damaged:
-                self._condemned.add(update)
+                self._condemned.add(name)
                 continue
-            if manifest.update == update:
-                self._manifests[update] = manifest
+            if manifest.update == name.update:
+                self._manifests[name] = manifest
 
-    def _line(self) -> list[int]:
-        """The updates of the checkpoints that led to the present state of the run, newest first.
+    def _line(self) -> list[_Name]:
+        """The checkpoints that led to the present state of the run, newest first; of an update the last one.
 
         Higher ones are of a line that was given up, e.g. because it was damaged: they are left alone until passed.
         """
-        return sorted(
-            (update for update in self._manifests if self._stands_at is None or update <= self._stands_at), reverse=True
-        )
+        line = {name.update: name for name in sorted(self._manifests) if self._current is None or name <= self._current}
+        return sorted(line.values(), reverse=True)
 
-    def _value(self, update: int) -> float | None:
-        metric = self._manifests[update].metric
+    def _value(self, name: _Name) -> float | None:
+        metric = self._manifests[name].metric
         return metric.value if metric is not None and metric.name == self.config.best else None
 
-    def _best(self) -> int | None:
+    def _best(self) -> _Name | None:
         """The earliest among those with the highest value: it is never removed, so it needs no record of its own."""
-        values = [(value, -update) for update in self._line() if (value := self._value(update)) is not None]
-        return -max(values)[1] if values else None
+        values = [(name, value) for name in reversed(self._line()) if (value := self._value(name)) is not None]
+        return max(values, key=lambda pair: pair[1])[0] if values else None
 
-    def _milestones(self) -> set[int]:
+    def _milestones(self) -> set[_Name]:
         """The first checkpoint after each multiple: never removed either, so those after it stay recognisable."""
         if self.config.milestone_steps is None:
             return set()
-        first: dict[int, int] = {}
-        for update in self._line():
-            first[self._manifests[update].env_steps // self.config.milestone_steps] = update
-        return {update for multiple, update in first.items() if multiple > 0}
+        first = {self._manifests[name].env_steps // self.config.milestone_steps: name for name in self._line()}
+        return {name for multiple, name in first.items() if multiple > 0}
 
     def _prune(self) -> None:
-        line = self._line()
-        kept = {*line[: self.config.keep], self._best(), *self._milestones()}
-        passed = {update for update in self._condemned if self._stands_at is not None and update < self._stands_at}
-        for update in passed.union(line) - kept:
-            self._discard(self._path(update))
+        """Remove what the present checkpoint has passed and nothing keeps; first renamed, so no half of one is seen."""
+        kept = {*self._line()[: self.config.keep], self._best(), *self._milestones()}
+        for name in {*self._manifests, *self._condemned} - kept:
+            if self._current is not None and name < self._current:
+                with suppress(OSError):
+                    trash = self._hidden("trash", str(name))
+                    os.rename(self._path(name), trash)
+                    _remove(trash)
 
     def _link(self, name: str, target: str) -> None:
         link = self.folder / name
@@ -351,3 +297,14 @@ def _remove(path: Path) -> None:
             path.unlink()
     else:
         shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_gone(process: int) -> bool:
+    """Whether no other process works on what it has begun: it has ended, or is this one, and failed."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:  # of another user
+        return False
+    return process == os.getpid()

@@ -12,25 +12,27 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from gymnasium import Space
 
 from rollmill.config.base import Config
 from rollmill.config.load import dump
 from rollmill.errors import Refused
 from rollmill.launch.liveness import is_gone
+from rollmill.persist.parts import array_bytes, package_version
 from rollmill.persist.writing import write_atomically
+from rollmill.spaces import space_from, space_record
 from rollmill.types import Array
 
 PACKAGES = ("rollmill", "torch", "numpy", "gymnasium", "ale-py", "pydantic", "safetensors")
 MARK = "run.json"  # what makes a folder a run
+_SPACES = "spaces.json"
 
 
 class RunFolder:
-    """A run on disk: config.yaml, run.json, checkpoints/, weights.safetensors, summary.json, logs/, metrics, curve."""
+    """A run on disk: config, spaces, run.json, checkpoints/, weights, summary.json, logs/, metrics, curve."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,48 +90,54 @@ class RunFolder:
         """The newest weights."""
         return self.path / "weights.safetensors"
 
-    def describe(self, config: Config, **told: Any) -> None:
-        """Keep what is needed to know and repeat this run: the resolved config, versions, commit, machine."""
+    @property
+    def initial(self) -> Path:
+        """The weights that a run began with, if they were another run's: it can be retraced from nothing else."""
+        return self.path / "initial.safetensors"
+
+    def describe(self, config: Config, observation: Space[Any], action: Space[Any], **facts: Any) -> None:
+        """Keep what is needed to know and repeat this run: the resolved config, spaces, versions, commit, machine."""
         try:
-            self._describe(config, told)
+            self._describe(config, facts)
+            spaces = {"observation": space_record(observation), "action": space_record(action)}
+            write_atomically(self.path / _SPACES, json.dumps(spaces, allow_nan=False))
         except OSError as error:
             raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
 
-    def _describe(self, config: Config, told: Mapping[str, Any]) -> None:
+    def _describe(self, config: Config, further: Mapping[str, Any]) -> None:
         facts: dict[str, Any] = {
             "pid": os.getpid(),
             "host": platform.node(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         }
-        write_atomically(self.path / MARK, json.dumps(facts).encode())  # at once: then it is known for a run
+        write_atomically(self.path / MARK, json.dumps(facts))  # at once: then it is known for a run
         self.logs.mkdir(exist_ok=True)
-        write_atomically(self.path / "config.yaml", dump(config).encode())
+        write_atomically(self.path / "config.yaml", dump(config))
         facts |= {
             "python": platform.python_version(),
             "platform": platform.platform(),
             "cores": os.cpu_count(),
-            "versions": {name: _version(name) for name in PACKAGES},
+            "versions": {name: package_version(name) for name in PACKAGES},
             "git_commit": git_commit(),
-            **told,
+            **further,
         }
-        write_atomically(self.path / MARK, json.dumps(facts, indent=2).encode())
+        write_atomically(self.path / MARK, json.dumps(facts, indent=2))
 
-    def save_weights(self, weights: dict[str, Array]) -> None:
-        """Write the weights so that a reader sees the old ones or the new ones, never a part."""
-        from safetensors.numpy import save
+    def read_spaces(self) -> tuple[Space[Any], Space[Any]] | None:
+        """The spaces of observations and actions; None for a run of a version that didn't keep them."""
+        file = self.path / _SPACES
+        try:
+            record = json.loads(file.read_bytes())
+            return space_from(record["observation"]), space_from(record["action"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, AssertionError) as error:
+            raise Refused(f"{file} can't be read: {error}; it is cut short or damaged") from error
 
-        write_atomically(self.weights, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
-
-    @property
-    def initial(self) -> Path:
-        """The weights that a run began with, if they were another run's."""
-        return self.path / "initial.safetensors"
-
-    def save_initial(self, weights: Mapping[str, Array]) -> None:
-        """Keep the weights with which training begins: it can be retraced from nothing else."""
-        from safetensors.numpy import save
-
-        write_atomically(self.initial, save({name: np.asarray(array, order="C") for name, array in weights.items()}))
+    @staticmethod
+    def save_weights(file: Path, weights: Mapping[str, Array]) -> None:
+        """Write weights so that a reader sees the old ones or the new ones, never a part."""
+        write_atomically(file, array_bytes(weights))
 
     @staticmethod
     def read_weights(file: Path) -> dict[str, Array]:
@@ -186,11 +194,4 @@ def git_commit() -> Any:
     try:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
         return None

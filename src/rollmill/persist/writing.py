@@ -64,18 +64,34 @@ class AppendedFile:
                 os.ftruncate(self._descriptor, before)
 
 
+class DraftFile:
+    """A file that appears when it is whole: written under a hidden name next to its own, whose form `clean` knows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+    def publish(self) -> None:
+        """It is whole: give it its name."""
+        os.replace(self.draft, self.path)
+
+    def discard(self) -> None:
+        """It will never be whole."""
+        with suppress(OSError):
+            self.draft.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file's content at once: a reader sees the old or the new, never a part, also after a power cut."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    file = DraftFile(path)
     try:
-        with draft.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        with file.draft.open("wb") as opened:
+            opened.write(content.encode() if isinstance(content, str) else content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        file.publish()
     except OSError:
-        with suppress(OSError):  # the first error is the one to tell
-            draft.unlink(missing_ok=True)
+        file.discard()
         raise
 
 

@@ -7,7 +7,6 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,15 @@ from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import watchdog
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
+from rollmill.persist.newest_weights import Weights
+from rollmill.persist.parts import package_version
 from rollmill.persist.run_folder import PACKAGES, git_commit
 from rollmill.play.bench import Job
 from rollmill.play.comparisons import baselines_of
 from rollmill.play.named_players import PlayerSpec, PolicySource, parse_player
 from rollmill.play.output import make_folder
 from rollmill.play.recorder import Recording
-from rollmill.play.subject import Overrides, Subject, Weights, open_subject
+from rollmill.play.subject import Overrides, Subject, open_subject
 from rollmill.play.video import require_av
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import generator
@@ -187,13 +188,6 @@ def _facts(request: Request, env: EnvConfig, subject: Subject | None, weights: W
             "checkpoint": None if weights is None else str(weights.path),
             "git_commit": git_commit(),
             "python": platform.python_version(),
-            "versions": {name: _version(name) for name in PACKAGES},
+            "versions": {name: package_version(name) for name in PACKAGES},
         },
     }
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

@@ -8,24 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused, nearest
-from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
-from rollmill.persist.checkpoint_files import MANIFEST
-from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints
-from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.persist.newest_weights import Weights, find_weights, run_of
+from rollmill.persist.run_folder import MARK
 from rollmill.settings import ExperimentConfig, load_run_config
-from rollmill.types import Array
 
 Overrides = Sequence[str] | Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The weights of a policy, and where they were found."""
-
-    arrays: Mapping[str, Array]
-    path: Path  # of the checkpoint or file
-    env_steps: int | None  # made when they were saved; None where it is unknown
 
 
 @dataclass(frozen=True)
@@ -38,15 +26,13 @@ class Subject:
 
     def read_weights(self) -> Weights:
         """The weights as they are now: of the checkpoint, or the newest of the run, which may still be training."""
-        if self.path != self.run:
-            return _of_checkpoint(self.path)
-        return newest_weights(self.run)
+        return find_weights(self.path)
 
 
 def open_subject(path: str | Path, overrides: Overrides = ()) -> Subject:
     """Find the run that a path means; overrides may change the environment and nothing else."""
     path = Path(path)
-    run = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
+    run = run_of(path)
     if not (run / MARK).is_file():
         raise Refused(_no_run(path))
     for override in overrides:
@@ -58,27 +44,6 @@ def open_subject(path: str | Path, overrides: Overrides = ()) -> Subject:
     config = load_run_config(run, overrides).config
     require(config.runtime.numerics)
     return Subject(path, run, config)
-
-
-def newest_weights(run: Path) -> Weights:
-    """The newest weights of a run: those that it left at its end, or those of its newest good checkpoint."""
-    folder = RunFolder(run)
-    found = Checkpoints(folder.checkpoints, CheckpointConfig()).newest()
-    saved = (
-        None if found is None else Weights(dict(found.content.arrays["weights"]), found.path, found.content.env_steps)
-    )
-    if folder.weights.is_file():
-        final = RunFolder.read_weights(folder.weights)
-        is_saved = saved is not None and parameters_sha256(final) == parameters_sha256(dict(saved.arrays))
-        return saved if saved is not None and is_saved else Weights(final, folder.weights, None)
-    if saved is None:
-        raise Refused(f"{run} has no weights yet: neither {folder.weights.name} nor a good checkpoint; train it first")
-    return saved
-
-
-def _of_checkpoint(path: Path) -> Weights:
-    content = Checkpoints.read(path)
-    return Weights(dict(content.arrays["weights"]), path, content.env_steps)
 
 
 def _no_run(path: Path) -> str:

@@ -17,9 +17,8 @@ from rollmill.envs.config import EnvConfig
 from rollmill.errors import Refused
 from rollmill.models.weights import load_weights
 from rollmill.nested import Nested
-from rollmill.persist.checkpoint_files import MANIFEST
-from rollmill.persist.run_folder import MARK
-from rollmill.resuming import weights_at
+from rollmill.persist.newest_weights import find_weights, run_of
+from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.settings import load_run_config
 from rollmill.types import Array
 
@@ -79,25 +78,21 @@ class LoadedPolicy:
 def load(run: str | Path) -> LoadedPolicy:
     """The policy of a run, from its folder or from that of one of its checkpoints."""
     path = Path(run)
-    folder = path.resolve().parents[1] if (path / MANIFEST).is_file() else path
-    if not (folder / MARK).is_file():
+    folder = RunFolder(run_of(path))
+    if not (folder.path / MARK).is_file():
         raise Refused(f"{path} is no run folder (it has no {MARK}); give the folder that `rollmill train` printed")
-    config = load_run_config(folder).config
-    found = check_group(config.env)
+    config = load_run_config(folder.path).config
+    # a run of a version that didn't keep its spaces: its environment is asked
+    observation_space, action_space = folder.read_spaces() or check_group(config.env)[:2]
     recipe = find_recipe(config.algorithm.name)
-    network = recipe.network(
-        found.observation_space,
-        found.action_space,
-        config.model,
-        seed=0,
-        **config.algorithm.network_options,
-    )
+    options = config.algorithm.network_options
+    network = recipe.network(observation_space, action_space, config.model, seed=0, **options)
     try:
-        load_weights(network, weights_at(path))
+        load_weights(network, find_weights(path).arrays)
     except Refused as refusal:
         raise Refused(f"{path}: {refusal}") from None
     make = partial(recipe.policy_outside_training, network, config.algorithm)
-    return LoadedPolicy(make, config.env, found.observation_space, found.action_space)
+    return LoadedPolicy(make, config.env, observation_space, action_space)
 
 
 def _like(obs: Nested, spec: Nested) -> Nested:

@@ -22,7 +22,7 @@ import numpy as np
 
 from rollmill.envs.group import EnvGroup, StepResult
 from rollmill.nested import Nested
-from rollmill.persist.drafts import DraftFile
+from rollmill.persist.writing import DraftFile
 from rollmill.play.playing import Episode, Played
 from rollmill.types import Array
 
@@ -33,6 +33,7 @@ class TrajectoryFile:
     """Collects the columns of one episode; memory stays bounded however long it gets."""
 
     def __init__(self, path: Path, episode: Episode, with_info: bool) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._episode = path, episode
         self._columns: dict[str, _Column] = {}
         self._info = DraftFile(path.with_suffix(".info.jsonl")) if with_info else None

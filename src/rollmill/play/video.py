@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rollmill.errors import Refused, RollmillError
-from rollmill.persist.drafts import DraftFile
+from rollmill.persist.writing import DraftFile
 from rollmill.types import Array
 
 GRID_SIZE = 1920, 1080  # pixels that a grid has at most
@@ -38,6 +38,7 @@ class VideoFile:
 
     def __init__(self, path: Path, rate: float) -> None:
         self._av = require_av()
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._file = DraftFile(path)
         self._rate = Fraction(rate).limit_denominator(1000)
         self._container: Any = None

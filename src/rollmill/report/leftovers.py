@@ -13,11 +13,10 @@ from typing import Any
 
 from rollmill.launch.liveness import is_gone
 
-# .NAME.<pid>.tmp comes from persist/writing.py. In checkpoints/ there are also .draft-… and .trash-…; an .aside-… may
-# be the only good checkpoint, which `--resume` puts back into its place.
+# .NAME.<pid>.tmp comes from persist/writing.py. In checkpoints/ there are also .draft-… and .trash-….
 DRAFT = re.compile(r"\..+\.(?P<writer>\d{1,18})\.tmp")
-CHECKPOINT_DRAFT = re.compile(r"\.(draft|trash)-[a-z0-9]+-(?P<writer>\d{1,18})")
-HELD = re.compile(r"\.held-[a-z0-9]+")  # for periodic evaluation, by the process of the run (persist/best.py)
+CHECKPOINT_DRAFT = re.compile(r"\.(draft|trash)-[a-z0-9-]+-(?P<writer>\d{1,18})")
+HELD = re.compile(r"\.held-[a-z0-9-]+")  # for periodic evaluation, by the process of the run (persist/best.py)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from rollmill.launch.process import tune_allocator
 from rollmill.launch.pulse import watchdog
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
+from rollmill.persist.checkpoints import Checkpoint, Checkpoints
 from rollmill.persist.run_folder import RunFolder
 from rollmill.resuming import refuse_edited_config
 from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
@@ -50,8 +51,10 @@ class Retrace:
         self.until = until or len(self.script.updates)  # the last update to be made; 0: the first ended the run
         self.witness: Witness | None = None  # with one an environment that hangs is not interrupted
         self._folder = RunFolder(run)
-        config = load_run_config(run).config
-        refuse_edited_config(run, config)
+        loaded = load_run_config(run)
+        config = loaded.config
+        if found := Checkpoints(self._folder.checkpoints, config.checkpoint).newest_with(Checkpoint.state):
+            refuse_edited_config(run, loaded, found.content, found.path)
         require(config.runtime.numerics)
         self.config = _serial(config)
         self.runtime: SerialRuntime  # these two from the first step on
@@ -64,7 +67,8 @@ class Retrace:
         tune_allocator()
         limit = self.config.runtime.env_seconds
         with watchdog(limit) if self.witness is None else nullcontext():
-            blueprint = replace(draw_blueprint(self.config), versions=self.script.most_lag(self.until) + 2)
+            blueprint = draw_blueprint(self.config, is_new=False)
+            blueprint = replace(blueprint, versions=self.script.most_lag(self.until) + 2)
             self._fields = blueprint.fields
             self.runtime = SerialRuntime(draw_graph(blueprint), self.config.runtime)
             try:

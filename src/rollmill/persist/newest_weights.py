@@ -1,0 +1,62 @@
+"""The one look-up of weights: those of a run, of a checkpoint, or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rollmill.errors import Refused
+from rollmill.persist.checkpoints import Checkpoint, CheckpointConfig, Checkpoints
+from rollmill.persist.parts import MANIFEST
+from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.types import Array
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a policy, and where they were found."""
+
+    arrays: Mapping[str, Array]
+    path: Path  # of the checkpoint or file
+    env_steps: int | None  # made when they were saved; None where it is unknown
+
+
+def run_of(path: Path) -> Path:
+    """The run folder that a path means: itself, or the one in which a checkpoint lies."""
+    return path.resolve().parents[1] if (path / MANIFEST).is_file() else path
+
+
+def find_weights(path: Path) -> Weights:
+    """The weights in a file, of a checkpoint, or the newest of a run, which may still be training."""
+    if path.is_file():
+        return Weights(RunFolder.read_weights(path), path, None)
+    if (path / MANIFEST).is_file():
+        return _of_checkpoint(Checkpoint(path))
+    if not (path / MARK).is_file():
+        raise Refused(f"{path} is neither a run nor a checkpoint; give a run folder, or one of its checkpoints")
+    return _newest(RunFolder(path))
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> Weights:
+    return Weights(checkpoint.part("weights"), checkpoint.path, checkpoint.manifest.env_steps)
+
+
+def _newest(run: RunFolder) -> Weights:
+    """Those that the run left at its end, or those of its newest checkpoint whose weights are good."""
+    found = Checkpoints(run.checkpoints, CheckpointConfig()).newest_with(_of_checkpoint)
+    if run.weights.is_file():
+        final = RunFolder.read_weights(run.weights)
+        return found.content if found and _are_equal(final, found.content.arrays) else Weights(final, run.weights, None)
+    if found is None:
+        name = run.weights.name
+        raise Refused(f"{run.path} has no weights yet: neither {name} nor a good checkpoint; train it first")
+    return found.content
+
+
+def _are_equal(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
+    """Bit by bit."""
+    return one.keys() == other.keys() and all(
+        (array.dtype, array.shape, array.tobytes()) == (other[name].dtype, other[name].shape, other[name].tobytes())
+        for name, array in one.items()
+    )
