@@ -229,7 +229,7 @@ def test_a_group_without_snapshots_gives_none_and_takes_none():
     for config in (FAST["identity"], FAST["stacked dict"]):
         play = Play(config)
         assert play.group.snapshot(0) == b""
-        with pytest.raises(ValueError, match="no snapshot"):
+        with pytest.raises(ValueError, match="not a snapshot"):
             play.group.restore(0, b"")
 
 

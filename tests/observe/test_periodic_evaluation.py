@@ -159,7 +159,7 @@ def test_nothing_that_it_keeps_disturbs_the_others(run):
     assert (found.content.update, found.complaints) == (4, [])
     checkpoints.write(found.content)
     names = {path.name for path in (run / "checkpoints").iterdir()}
-    assert names == {"000000004", "latest", "best", "evaluated", "evaluated-000000001", ".held-000000002"}
+    assert names == {"000000004-1", "latest", "best", "evaluated", "evaluated-000000001", ".held-000000002"}
     assert Checkpoints.read(run / "checkpoints" / "best").update == 1
     assert rollmill.load(run / "checkpoints" / "best")([0.0, 0.0, 0.0, 0.0]) in (0, 1)
 

@@ -544,8 +544,8 @@ def test_bad_input_is_refused_in_one_line(copy, tmp_path, retrace):
         assert (code, record, len(err.splitlines())) == (2, None, 1)
         return err
 
-    assert "no run folder" in refused(tmp_path)
-    assert "no run folder" in refused(tmp_path / "nowhere")
+    assert "not a run folder" in refused(tmp_path)
+    assert "not a run folder" in refused(tmp_path / "nowhere")
     assert "--until 41 is not between 1 and 40" in refused(copy, "--until", 41)
     assert "--until 0 is not between 1 and 40" in refused(copy, "--until", 0)
     (copy / "flight.log").write_bytes(b"rollmill flight log 7\n")
