@@ -149,7 +149,7 @@ def _failures(summary: Mapping[str, Any]) -> str:
 
 def _observers(summary: Mapping[str, Any]) -> str:
     """Those that failed, were too slow for all that they should have seen, or held the run up."""
-    told = _part(summary, "losses")
+    losses = _part(summary, "losses")
     troubled = []
     for name, record in _part(summary, "observers").items():
         parts = [f"{count(record[key])} {key}" for key in ("dropped", "errors") if record.get(key)]
@@ -157,7 +157,7 @@ def _observers(summary: Mapping[str, Any]) -> str:
         parts += ["detached"] if record.get("detached") else []
         if (share := record.get("blocked_share", 0.0)) > MUCH_WAITING:
             parts.append(f"held the run up for {record['blocked_seconds']:.1f} s, {share * 100:.0f} % of the time")
-        if parts and name not in told:
+        if parts and name not in losses:
             error = record.get("first_error")
             troubled.append(f"{name} ({', '.join(parts)}{f': {error}' if error else ''})")
     return "; ".join(troubled)

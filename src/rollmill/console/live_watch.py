@@ -29,8 +29,8 @@ class WatchObserver:
     name = "watch"
     overflow: Overflow = "drop"
 
-    def __init__(self, run: Path, tell: Callable[[str], None], keys: Keys | None, niceness: int) -> None:
-        self._run, self._tell, self._keys, self._niceness = run, tell, keys, niceness
+    def __init__(self, run: Path, say: Callable[[str], None], keys: Keys | None, niceness: int) -> None:
+        self._run, self._say, self._keys, self._niceness = run, say, keys, niceness
         self._file = run / "watch"
         self._is_our_file = False
         self._process: Tethered | None = None
@@ -64,7 +64,7 @@ class WatchObserver:
                 self._follow()
             except OSError as error:  # a full disk, a folder that was removed
                 if not self._is_over:
-                    self._tell(f"warning: watch: {error}")
+                    self._say(f"warning: watch: {error}")
                 self._is_over = True
 
     def _toggle(self) -> None:
@@ -89,7 +89,7 @@ class WatchObserver:
     def _start(self) -> None:
         logs = self._run / "logs"
         logs.mkdir(exist_ok=True)
-        self._tell("watch: starting")
+        self._say("watch: starting")
         command = rollmill_command("watch", str(self._run), "--http", self._port())
         self._process = Tethered(command, self._niceness, logs / "watch.out", logs / "watch.log")
         self._is_announced = False
@@ -98,17 +98,17 @@ class WatchObserver:
         assert self._process is not None
         process, self._process = self._process, None
         process.end()
-        self._tell("watch: off")
+        self._say("watch: off")
 
     def _look_at(self, process: Tethered) -> None:
         """Tell where the page is, or why there is none."""
         if process.exit_code is not None:
             process.end()
             self._process, self._is_over = None, True
-            self._tell(f"warning: watch: {self._last_words() or f'ended with code {process.exit_code}'}")
+            self._say(f"warning: watch: {self._last_words() or f'ended with code {process.exit_code}'}")
         elif not self._is_announced and (page := _PAGE.search(self._said("watch.out"))):
             self._is_announced = True
-            self._tell(f"watch: {page[1]}")
+            self._say(f"watch: {page[1]}")
             with (self._run / "logs" / "watch.log").open("a", encoding="utf-8") as file:
                 file.write(f"watch: {page[1]}\n")
 
@@ -116,7 +116,7 @@ class WatchObserver:
         """What the file names; 0, any free one, unless it does."""
         text = self._file.read_text(encoding="utf-8", errors="replace").strip()
         if text and not text.isdecimal():
-            self._tell(f"warning: watch: {self._file} should hold a port or nothing; a free one is taken")
+            self._say(f"warning: watch: {self._file} should hold a port or nothing; a free one is taken")
         return text if text.isdecimal() else "0"
 
     def _last_words(self) -> str:

@@ -71,7 +71,7 @@ class Row:
 class MetricsWindow:
     """Gathers events and gives a row at the first update, then every `interval` seconds, and for the rest at the end.
 
-    A checkpoint brings the rest too: what is gathered when the process dies behind it would be missing after a resume.
+    A checkpoint brings the rest too: what is gathered when the process dies after it would be missing after a resume.
     Time is the run's own (`Progress.seconds`), so that rows depend on the events alone.
     """
 

@@ -65,9 +65,9 @@ class EvaluationObserver:
     name = "evaluate"
     overflow: Overflow = "drop"
 
-    def __init__(self, run: Path, config: EvaluateConfig, tell: Callable[[str], None]) -> None:
+    def __init__(self, run: Path, config: EvaluateConfig, say: Callable[[str], None]) -> None:
         assert config.seconds is not None
-        self._run, self._config, self._tell = run, config, tell
+        self._run, self._config, self._say = run, config, say
         self._seconds = config.seconds
         self._table = CsvTable(run / "evaluations.csv")
         self._checkpoints = EvaluatedCheckpoints(run / "checkpoints")
@@ -149,7 +149,7 @@ class EvaluationObserver:
             self._checkpoints.let_go(ended.held)
             how = f"ended with code {ended.process.exit_code}; see {self._run / 'logs' / 'evaluate.log'}"
             if not self._has_complained:
-                self._tell(f"warning: evaluate: the evaluation at {count(ended.checkpoint.env_steps)} steps {how}")
+                self._say(f"warning: evaluate: the evaluation at {count(ended.checkpoint.env_steps)} steps {how}")
             self._has_complained = True
             return
         is_best = all(row.mean > before.mean for before in self._rows)
@@ -164,7 +164,7 @@ class EvaluationObserver:
             f"[{amount(row.low)}, {amount(row.high)}], {some(row.episodes, 'episode')}"
             + (", the best so far" * is_best)
         )
-        self._tell(line)
+        self._say(line)
         self._log(line)
 
     def _log(self, line: str) -> None:

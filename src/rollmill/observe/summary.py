@@ -16,7 +16,7 @@ from rollmill.persist.writing import to_json, write_atomically
 class SummaryObserver:
     """Rewrites <run>/summary.json at the start, every few seconds and at the end, always as a whole.
 
-    While the run continues its status is "running"; `written_at` then tells a live run from one that was killed.
+    While the run continues its status is "running"; `written_at` then shows whether it is alive or was killed.
     """
 
     name = "summary"

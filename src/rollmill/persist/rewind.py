@@ -17,9 +17,9 @@ Piece = tuple[bytes, bool]  # a line or record, and whether it stays
 
 
 def trim(run: Path, env_steps: int) -> None:
-    """Drop what was written behind the checkpoint made at `env_steps`, and what a killed writer left unfinished.
+    """Drop what was written after the checkpoint made at `env_steps`, and what a killed writer left unfinished.
 
-    Call it before the observers are made. Logs stay whole; they tell what happened, also to the part that was lost.
+    Call it before the observers are made. Logs stay whole; they say what happened, also to the part that was lost.
     """
     for name in ("metrics.csv", "episodes.csv"):
         _sift(run / name, lambda file: _csv_lines(file, env_steps))

@@ -70,7 +70,7 @@ def evaluate_request(request: Request, display: Display) -> Evaluation:
         where = error.filename or prepared.job.recording.folder
         raise RollmillError(
             f"{where} can't be written: {error.strerror}; make room, or choose a folder with --out"
-        ) from None  # where it was noticed tells the user nothing
+        ) from None  # where it was noticed means nothing to the user
 
 
 class _Session:
@@ -143,7 +143,7 @@ class _Session:
             if self._display.is_due:
                 self._display.show(work.after(done))
         if left_out := [self._names[player] for player in others if not self._output.played[self._names[player]]]:
-            self._output.tell(left_out=left_out)
+            self._output.note(left_out=left_out)
 
     def _take(self, player: int, played: Played) -> None:
         self._output.add(self._names[player], played)
@@ -176,7 +176,7 @@ class _Session:
         with closing(Bench(self._job)) as bench:
             maker = bench.maker(0)
             result = examine(self._job.env, integer_seed(self._job.seed, "examine"), maker, self._output.folder)
-        self._output.tell(examination=result)
+        self._output.note(examination=result)
 
     def _may_go_on(self) -> bool:
         return not self._interruption.is_wanted
@@ -191,7 +191,7 @@ class _Tally:
 
     def __init__(self, wanted: int | None) -> None:
         self._wanted = wanted
-        self._waiting: dict[int, int] = {}  # lengths of episodes behind one that is still missing
+        self._waiting: dict[int, int] = {}  # lengths of episodes after one that is still missing
         self._next, self._in_order = 0, 0
         self._total = 0.0
         self.episodes, self.steps = 0, 0

@@ -1,4 +1,4 @@
-"""The folder of an evaluation: `episodes.csv` grows with every episode, `evaluation.json` tells how it stands."""
+"""The folder of an evaluation: `episodes.csv` grows with every episode, `evaluation.json` has its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rollmill.play.statistics import summarise
 COLUMNS = "player,episode,seed,return,length,terminated,truncated,seconds"
 REWRITE_SECONDS = 2.0  # between two versions of evaluation.json
 MOST_RESAMPLED = 1000  # episodes up to which the interval is drawn while more are being played
-MOST_FAILURES = 20  # that are told in words
+MOST_FAILURES = 20  # that are listed in words
 
 
 def make_folder(given: Path | None, above: Path, stem: str) -> Path:
@@ -70,15 +70,15 @@ class Output:
         """An episode is over."""
         if played.failure:
             self._failed += 1
-            told = f"{player}, episode {played.episode.number}: {played.failure}"
-            self.failures = [*self.failures, told][:MOST_FAILURES]
+            text = f"{player}, episode {played.episode.number}: {played.failure}"
+            self.failures = [*self.failures, text][:MOST_FAILURES]
             return
         self.played[player][played.episode.number] = played
         self._rows.write(_row(player, played))
         if perf_counter() - self._written > REWRITE_SECONDS:
             self.write("running")
 
-    def tell(self, **facts: Any) -> None:
+    def note(self, **facts: Any) -> None:
         """Something else that `evaluation.json` is to hold."""
         self._facts.update(facts)
 

@@ -61,7 +61,7 @@ class VideoFile:
             self._file.publish()
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove the unfinished file."""
         if self._container is not None:
             self._container.close()
         self._file.discard()

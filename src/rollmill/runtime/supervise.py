@@ -62,7 +62,7 @@ class Team:
     places: tuple[str, ...]
     nodes: frozenset[str]
     actors: tuple[int, ...]
-    living: set[str] = field(default_factory=set)  # places that were told to start and have not ended
+    living: set[str] = field(default_factory=set)  # places that were started and have not ended
     starting: set[str] = field(default_factory=set)  # places that are not ready
     has_run: bool = False  # every place has been ready once
     incident: Incident | None = None

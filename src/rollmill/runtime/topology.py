@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 from rollmill.models.weights import weights_spec
+from rollmill.nested import Nested
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.graph import End, Graph, Link, Node, Port
 from rollmill.transport.ports import Kind
@@ -28,77 +30,93 @@ def asynchronous(plan: Blueprint) -> Graph:
     return _wired(plan, WEIGHT_VERSIONS + -(-plan.env.groups * flow.in_flight // flow.unrolls))
 
 
+class _Makers(NamedTuple):
+    """The components that make unrolls, and the ends by which they are joined to the learner."""
+
+    nodes: list[Node]
+    tickets: list[End]  # of each group
+    weights: list[End]
+    unrolls: list[End]
+    links: list[Link]  # among themselves
+
+
 def _wired(plan: Blueprint, versions: int) -> Graph:
-    in_flight = plan.flow.in_flight
-    groups, size = range(plan.env.groups), plan.env.group_size
-    unrolls = plan.fields.unroll_spec(plan.assembler.steps, size)
+    groups, in_flight = range(plan.env.groups), plan.flow.in_flight
+    unrolls = plan.fields.unroll_spec(plan.assembler.steps, plan.env.group_size)
     weights = weights_spec(plan.network("cpu"))
-    scenes, decisions = plan.fields.scene_spec(size), plan.fields.decision_spec(size)
+    makers = (_fused if plan.runtime.roles == "fused" else _apart)(plan, unrolls, weights)
 
-    is_serial, roles = plan.runtime.kind == "serial", plan.runtime.roles
-    workers = [("main" if is_serial else f"worker.{i % plan.runtime.workers}") for i in groups]
-    inference_place = "main" if is_serial else "inference"
-    collector_places = ["main" if is_serial else "collector"] * len(groups) if roles == "split" else workers
+    ports = {"unrolls": Port(Kind.STREAM, "in", unrolls), "weights": Port(Kind.CELL, "out", weights)}
+    ports |= {f"tickets.{i}": Port(Kind.STREAM, "out", TICKET) for i in groups}
+    learner = Node("learner", "learner", "main", ports, plan.build_learner)
+    tickets = [
+        Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (makers.tickets[i],), 2 * in_flight)
+        for i in groups
+    ]
+    kept = max(versions, plan.versions or 0)
+    published = Link("weights", Kind.CELL, (End("learner", "weights"),), tuple(makers.weights), kept)
+    slots = in_flight + plan.spare_slots
+    made = Link("unrolls", Kind.STREAM, tuple(makers.unrolls), (End("learner", "unrolls"),), slots)
+    return Graph((*makers.nodes, learner), (*tickets, published, *makers.links, made))
 
-    def stream(direction: str, spec: object) -> Port:
-        return Port(Kind.STREAM, direction, spec)
 
-    def broadcast(direction: str, spec: object) -> Port:
+def _worker(plan: Blueprint, group: int) -> str:
+    return "main" if plan.runtime.kind == "serial" else f"worker.{group % plan.runtime.workers}"
+
+
+def _fused(plan: Blueprint, unrolls: Nested, weights: Nested) -> _Makers:
+    """One actor per group."""
+    groups = range(plan.env.groups)
+    ports = {
+        "tickets": Port(Kind.STREAM, "in", TICKET),
+        "weights": Port(Kind.CELL, "in", weights),
+        "unrolls": Port(Kind.STREAM, "out", unrolls),
+    }
+    nodes = [Node(f"actor.{i}", "actor", _worker(plan, i), ports, partial(plan.build_actor, i)) for i in groups]
+    tickets, cells, streams = ([End(node.name, port) for node in nodes] for port in ("tickets", "weights", "unrolls"))
+    return _Makers(nodes, tickets, cells, streams, [])
+
+
+def _apart(plan: Blueprint, unrolls: Nested, weights: Nested) -> _Makers:
+    """An environment and a collector per group, one inference for all; `split` has the collectors in one process."""
+    groups, is_serial = range(plan.env.groups), plan.runtime.kind == "serial"
+    scenes, decisions = plan.fields.scene_spec(plan.env.group_size), plan.fields.decision_spec(plan.env.group_size)
+
+    def broadcast(direction: str, spec: Nested) -> Port:
         return Port(Kind.BROADCAST, direction, spec)
 
-    learner_ports = {"unrolls": stream("in", unrolls), "weights": Port(Kind.CELL, "out", weights)}
-    learner_ports |= {f"tickets.{i}": stream("out", TICKET) for i in groups}
-    learner = Node("learner", "learner", "main", learner_ports, plan.build_learner)
-    weights_in = Port(Kind.CELL, "in", weights)
-
-    if roles == "fused":
-        ports = {"tickets": stream("in", TICKET), "weights": weights_in, "unrolls": stream("out", unrolls)}
-        nodes = [Node(f"actor.{i}", "actor", workers[i], ports, partial(plan.build_actor, i)) for i in groups]
-        ticket_ends = [End(f"actor.{i}", "tickets") for i in groups]
-        makers, deciders = [node.name for node in nodes], [node.name for node in nodes]
-        between: list[Link] = []
-    else:
-        steps = {"decisions": broadcast("in", decisions), "scenes": broadcast("out", scenes)}
-        gather = {"scenes": broadcast("in", scenes), "decisions": broadcast("in", decisions)}
-        gather |= {"unrolls": stream("out", unrolls)}
-        decide: dict[str, Port] = {"weights": weights_in}
-        for i in groups:
-            decide |= {f"scenes.{i}": broadcast("in", scenes), f"decisions.{i}": broadcast("out", decisions)}
-            decide |= {f"tickets.{i}": stream("in", TICKET)}
-        nodes = [
-            *(
-                Node(f"environment.{i}", "environment", workers[i], steps, partial(plan.build_environment, i))
-                for i in groups
-            ),
-            Node("inference", "inference", inference_place, decide, plan.build_inference),
-            *(Node(f"collector.{i}", "collector", collector_places[i], gather, plan.build_collector) for i in groups),
-        ]
-        ticket_ends = [End("inference", f"tickets.{i}") for i in groups]
-        makers, deciders = [f"collector.{i}" for i in groups], ["inference"]
-        between = [link for i in groups for link in _step_links(i)]
-
-    links = [
+    steps = {"decisions": broadcast("in", decisions), "scenes": broadcast("out", scenes)}
+    gather = {"scenes": broadcast("in", scenes), "decisions": broadcast("in", decisions)}
+    gather |= {"unrolls": Port(Kind.STREAM, "out", unrolls)}
+    decide = {"weights": Port(Kind.CELL, "in", weights)}
+    for i in groups:
+        decide |= {f"scenes.{i}": broadcast("in", scenes), f"decisions.{i}": broadcast("out", decisions)}
+        decide |= {f"tickets.{i}": Port(Kind.STREAM, "in", TICKET)}
+    together = plan.runtime.roles == "split" and not is_serial
+    nodes = [
         *(
-            Link(f"tickets.{i}", Kind.STREAM, (End("learner", f"tickets.{i}"),), (ticket_ends[i],), 2 * in_flight)
+            Node(f"environment.{i}", "environment", _worker(plan, i), steps, partial(plan.build_environment, i))
             for i in groups
         ),
-        Link(
-            "weights",
-            Kind.CELL,
-            (End("learner", "weights"),),
-            tuple(End(d, "weights") for d in deciders),
-            max(versions, plan.versions or 0),
-        ),
-        *between,
-        Link(
-            "unrolls",
-            Kind.STREAM,
-            tuple(End(m, "unrolls") for m in makers),
-            (End("learner", "unrolls"),),
-            in_flight + plan.spare_slots,
+        Node("inference", "inference", "main" if is_serial else "inference", decide, plan.build_inference),
+        *(
+            Node(
+                f"collector.{i}",
+                "collector",
+                "collector" if together else _worker(plan, i),
+                gather,
+                plan.build_collector,
+            )
+            for i in groups
         ),
     ]
-    return Graph((*nodes, learner), tuple(links))
+    return _Makers(
+        nodes,
+        [End("inference", f"tickets.{i}") for i in groups],
+        [End("inference", "weights")],
+        [End(f"collector.{i}", "unrolls") for i in groups],
+        [link for i in groups for link in _step_links(i)],
+    )
 
 
 def _step_links(i: int) -> tuple[Link, Link]:

@@ -39,7 +39,7 @@ class WorkerPlan:
     reports: int  # write end of the pipe to the parent
     output: str | None  # file that takes over stdout and stderr; None: inherited
     pulse: tuple[int, int]  # memory of all pulses, and where in it ours begins
-    stack: int  # file to which the stacks are dumped when we are told to
+    stack: int  # file to which the stacks are dumped on request
     points: Mapping[int, ResumePoint]  # where the actors continue from; those that are not here begin
     busy: Mapping[End, tuple[int, ...]]  # slots of former workers that are still being read
 

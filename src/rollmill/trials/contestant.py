@@ -1,4 +1,4 @@
-"""The process that trains with one setup: for so many seconds at a time, as it is told, and is idle in between."""
+"""The process that trains with one setup: for as many seconds at a time as it is asked to, and is idle in between."""
 
 from __future__ import annotations
 

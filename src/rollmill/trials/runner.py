@@ -40,7 +40,7 @@ class Training:
 
     folder: SeedsFolder
     config: ExperimentConfig
-    words: dict[int, list[str]]  # per seed still to be trained: the command line behind `rollmill`
+    words: dict[int, list[str]]  # per seed still to be trained: the command line after `rollmill`
     cores: list[list[int]]  # per run at a time
     display: Display
     interruption: Interruption = field(default_factory=Interruption)
@@ -128,8 +128,8 @@ def train_seeds(
     options = ["--dev"] if dev else []
     options += ["--from", str(start_from.resolve())] if start_from is not None else []
     folder = SeedsFolder.create(run, config, settings, numbers, overwrite, options)
-    told = _told([], settings, cores)
-    words = {seed: [*_anew(folder, seed), *told] for seed in numbers}
+    overrides = _options([], settings, cores)
+    words = {seed: [*_from_scratch(folder, seed), *overrides] for seed in numbers}
     return _train(folder, settings, words, cores)
 
 
@@ -147,8 +147,8 @@ def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None)
         steps = settings.train.steps
         raise Refused(f"{path}: all seeds have made their {steps} steps; raise train.steps: train.steps={2 * steps}")
     cores = deal_cores(usable_cores(), cores_needed(settings), len(unfinished), side_by_side)
-    told = _told(overrides, settings, cores)
-    words = {seed: [*(_onwards(folder, seed) or _anew(folder, seed)), *told] for seed in unfinished}
+    options = _options(overrides, settings, cores)
+    words = {seed: [*(_resumed(folder, seed) or _from_scratch(folder, seed)), *options] for seed in unfinished}
     return _train(folder, settings, words, cores)
 
 
@@ -170,19 +170,19 @@ def _train(
             raise RollmillError(f"{where}: {error.strerror}; fix that, then continue with --resume") from None
 
 
-def _anew(folder: SeedsFolder, seed: int) -> list[str]:
+def _from_scratch(folder: SeedsFolder, seed: int) -> list[str]:
     run = folder.run(seed)
     overwrite = ["--overwrite"] if (run / MARK).is_file() else []  # begun, but without a checkpoint to continue from
     return ["train", str(folder.config), f"seed={seed}", "--run", str(run), *overwrite, *folder.options]
 
 
-def _onwards(folder: SeedsFolder, seed: int) -> list[str]:
+def _resumed(folder: SeedsFolder, seed: int) -> list[str]:
     """How to continue with a run; empty if it has no checkpoint."""
     run = folder.run(seed)
     return ["train", str(run), "--resume"] if any((run / "checkpoints").glob("[0-9]*")) else []
 
 
-def _told(overrides: Sequence[str], settings: ExperimentConfig, cores: list[list[int]]) -> list[str]:
+def _options(overrides: Sequence[str], settings: ExperimentConfig, cores: list[list[int]]) -> list[str]:
     """The overrides for the processes of all seeds; what is added to those given changes no result."""
     added = {"observe.console": "auto"}  # lines, into a file; the terminal is ours
     if len(cores) > 1 and not cores[0] and settings.runtime.pin:

@@ -34,7 +34,7 @@ def read_seeds(text: str) -> list[int]:
 
 
 def refuse_seed_override(overrides: Sequence[str]) -> None:
-    """A seed that stands in two places would be one of them."""
+    """Refuse a seed that is given in two places."""
     for override in overrides:
         key, _, value = override.partition("=")
         if key.strip() == "seed":

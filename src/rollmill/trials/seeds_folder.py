@@ -39,7 +39,7 @@ class SeedsFolder:
         overwrite: bool,
         options: Sequence[str] = (),
     ) -> SeedsFolder:
-        """Make the folder; one that exists is replaced only when told to, and only if it is of this kind."""
+        """Make the folder; one that exists is replaced only on request, and only if it is of this kind."""
         if path is not None:
             _make_room(path, overwrite)
         place = RunFolder.create(path, f"{config.algorithm.name}-{config.env.id}-seeds", overwrite=False).path

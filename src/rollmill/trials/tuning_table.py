@@ -66,8 +66,8 @@ def remarks(contest: Contest) -> list[str]:
         "other episodes": "episodes are seeded by group",
         "other batch": "another number of environments: another learning problem",
     }
-    if told := [f"{word}: {text}" for word, text in meanings.items() if word in effects]:
-        lines.append("results: " + "; ".join(told))
+    if meant := [f"{word}: {text}" for word, text in meanings.items() if word in effects]:
+        lines.append("results: " + "; ".join(meant))
     if contest.untried:
         tried = f"{contest.candidates - contest.untried} of {contest.candidates} candidates were tried"
         price = f"all of them take about --seconds {contest.seconds_for_all}"
