@@ -26,7 +26,12 @@ def test_the_plans_hold_twenty_kills():
     assert sum(len(victims) for _, _, victims in PLANS) == 20
 
 
-@pytest.mark.parametrize(("case", "kind", "victims"), PLANS, ids=[f"{case}-{kind}" for case, kind, _ in PLANS])
+def marked(case, kind, victims):
+    marks = pytest.mark.prove if (case, kind) == ("pong", "serial") else ()  # half a minute; processes show the same
+    return pytest.param(case, kind, victims, id=f"{case}-{kind}", marks=marks)
+
+
+@pytest.mark.parametrize(("case", "kind", "victims"), [marked(*plan) for plan in PLANS])
 def test_a_killed_run_goes_on_to_the_same_parameters(case, kind, victims, tmp_path):
     sha256, played, updates = undisturbed(case, tmp_path)
     outcome = run_through(case, kind, tmp_path, kill_plan(victims, updates, random.Random(f"{case} {kind}")))
