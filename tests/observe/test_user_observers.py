@@ -291,8 +291,8 @@ REFUSED = {
     "a file that is missing": ({"path": "nowhere.py:Mine"}, "nowhere.py"),
     "a module that is missing": ({"path": "no_such_module:Mine"}, "no_such_module"),
     "a class that is missing": (entry("Dairy"), "did you mean 'Diary'?"),
-    "no hooks": (entry("NoHooks"), f"={PARTS}:NoHooks is no class derived from rollmill.Hooks; derive it"),
-    "no class": (entry("np"), f"={PARTS}:np is no class derived from rollmill.Hooks"),
+    "no hooks": (entry("NoHooks"), f"={PARTS}:NoHooks is not a class derived from rollmill.Hooks; derive it"),
+    "no class": (entry("np"), f"={PARTS}:np is not a class derived from rollmill.Hooks"),
     "a misspelt key": ({"pth": f"{PARTS}:Diary"}, "unknown key 'observe.observers[1].pth': did you mean 'path'?"),
     "another key": ({"file": f"{PARTS}:Diary"}, "(and 1 more)"),
     "no colon": ({"path": PARTS}, "must be path/to/file.py:Name"),
@@ -306,7 +306,7 @@ REFUSED = {
     "a class with an unknown overflow": (entry("Confused"), "Confused.overflow='explode'"),
     "a misspelt hook": (
         entry("Typo"),
-        "Typo.on_epsiode is no hook, so it would never be called; did you mean 'on_episode'?",
+        "Typo.on_epsiode is not a hook, so it would never be called; did you mean 'on_episode'?",
     ),
     "a class without a hook": (entry("Deaf"), "Deaf has no hook"),
     "no room at all": (entry("Diary", capacity=0), "must be ≥ 1"),
@@ -342,7 +342,7 @@ def test_a_hook_may_be_an_attribute_of_the_object_and_a_misspelt_one_is_refused_
     rollmill.train(BASE, run=tmp_path / "run", observers=[deaf])
     assert seen == ["done"]
     deaf.on_strat = deaf.on_stop
-    with pytest.raises(Refused, match=r"observers\[0\]: Deaf.on_strat is no hook.*'on_start'"):
+    with pytest.raises(Refused, match=r"observers\[0\]: Deaf.on_strat is not a hook.*'on_start'"):
         rollmill.train(BASE, run=tmp_path / "other", observers=[deaf])
     assert not (tmp_path / "other").exists()
 

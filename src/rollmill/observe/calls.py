@@ -131,7 +131,7 @@ def load_hooks(config: ObserverConfig, key: str) -> Hooks:
     found = load_object(config.path, f"{key}.path")
     where = f"{key}.path={config.path}"
     if not (inspect.isclass(found) and issubclass(found, Hooks)):
-        raise Refused(f"{where} is no class derived from rollmill.Hooks; derive it, or name another")
+        raise Refused(f"{where} is not a class derived from rollmill.Hooks; derive it, or name another")
     try:
         inspect.signature(found).bind(**config.args)
     except TypeError as error:

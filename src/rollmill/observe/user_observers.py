@@ -58,7 +58,7 @@ def make_user_observers(configs: Sequence[ObserverConfig], hooks: Sequence[Hooks
     for number, passed in enumerate(hooks):
         if not isinstance(passed, Hooks):
             kind = "the class itself; make one of it" if inspect.isclass(passed) else f"a {type(passed).__name__}"
-            raise Refused(f"observers[{number}]={passed!r} is no rollmill.Hooks but {kind}")
+            raise Refused(f"observers[{number}]={passed!r} is not a rollmill.Hooks but {kind}")
         users.append(_user_observer(passed, None, f"observers[{number}]", {user.name for user in users}))
     return users
 
@@ -74,7 +74,7 @@ def _user_observer(hooks: Hooks, config: ObserverConfig | None, key: str, taken:
     if not isinstance(hooks.trajectories_after, int | float) or not 0 <= hooks.trajectories_after <= 1:
         raise Refused(f"{key}: {own}.trajectories_after={hooks.trajectories_after!r} must be a number from 0 to 1")
     for unknown in unknown_hooks(hooks):
-        raise Refused(f"{key}: {own}.{unknown} is no hook, so it would never be called; {nearest(unknown, HOOKS)}")
+        raise Refused(f"{key}: {own}.{unknown} is not a hook, so it would never be called; {nearest(unknown, HOOKS)}")
     if not kinds_wanted(hooks):
         raise Refused(f"{key}: {own} has no hook, so it would see nothing; give it one of {', '.join(HOOKS)}")
     name = _unused((config and config.name) or own, taken)
