@@ -13,16 +13,25 @@ class Progress:
 
     env_steps: int = 0  # agent decisions
     frames: int = 0  # env_steps × frame skip
-    target_steps: int = 0  # agent decisions
+    target_steps: int = 0  # agent decisions; 0: the run ends after target_updates
     updates: int = 0
+    target_updates: int = 0
     episodes: int = 0
     seconds: float = 0.0  # since training began
     return_ema: float | None = None  # raw episode return, smoothed; None before the first episode ends
 
     @property
+    def goal(self) -> tuple[int, int, str]:
+        """How many are done, how many there will be, and of what: steps or updates."""
+        if self.target_updates:
+            return self.updates, self.target_updates, "updates"
+        return self.env_steps, self.target_steps, "steps"
+
+    @property
     def fraction(self) -> float:
         """Share of the training that is done, from 0 to 1."""
-        return min(1.0, self.env_steps / self.target_steps) if self.target_steps else 0.0
+        done, target, _ = self.goal
+        return min(1.0, done / target) if target else 0.0
 
 
 @dataclass(frozen=True)

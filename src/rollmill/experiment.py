@@ -18,6 +18,7 @@ from rollmill.errors import Refused
 from rollmill.events import Event, Opened, Progress
 from rollmill.launch.interruption import Interruption
 from rollmill.launch.pulse import watchdog
+from rollmill.learners.learner import TrainConfig
 from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 from rollmill.numerics import facts, require
 from rollmill.observe.dispatcher import Dispatcher
@@ -189,7 +190,8 @@ class Experiment:
         """Progress of the run before anything is built."""
         content = None if self._reopened is None else self._reopened.found.content
         steps, updates = (0, 0) if content is None else (content.env_steps, content.update)
-        return Progress(steps, steps * blueprint.frame_skip, self.config.train.steps, updates)
+        frames = steps * blueprint.frame_skip
+        return Progress(steps, frames, updates=updates, **self.config.train.targets)
 
     def _make_room(self, reopened: Reopened) -> None:
         """Take back what was written after the checkpoint."""
@@ -210,8 +212,9 @@ class Experiment:
         for role, device in self.config.runtime.devices.model_dump().items():
             if device != "cpu":
                 return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
-        grade = resume_grade(self.config.env)
-        if grade == EXACT and find_recipe(self.config.algorithm.name).topology.kind == "async":
+        topology = find_recipe(self.config.algorithm.name).topology.kind
+        grade = EXACT if topology == "offline" else resume_grade(self.config.env)
+        if grade == EXACT and topology == "async":
             return f"{EXACT} state, asynchronous: unrolls in flight are made again, with newer weights"
         return grade
 
@@ -293,7 +296,7 @@ def _tiny(config: ExperimentConfig) -> ExperimentConfig:
     return config.model_copy(
         update={
             "algorithm": algorithm,
-            "train": config.train.model_copy(update={"steps": steps}),
+            "train": TrainConfig(updates=2) if config.train.steps is None else TrainConfig(steps=steps),
             "runtime": config.runtime.model_copy(update={"kind": "serial", "threads": ThreadsConfig()}),
             "observe": config.observe.model_copy(
                 update={"baseline_seconds": 0.2, "final_episodes": 1, "final_seconds": 0.2}

@@ -14,7 +14,7 @@ from rollmill.persist.checkpoints import Checkpoints, Content, Found
 from rollmill.persist.run_folder import MARK
 from rollmill.settings import ExperimentConfig, load_run_config
 
-MAY_CHANGE = ("train.steps", "runtime.", "observe.")  # the rest would make it another run
+MAY_CHANGE = ("train.", "runtime.", "observe.")  # the rest would make it another run
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,9 @@ def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened
         raise Refused(f"{path} is no run folder (it has no {MARK}), so there is nothing to resume; leave out --resume")
     for override in overrides:
         key = override.partition("=")[0]
-        if key != MAY_CHANGE[0] and not key.startswith(MAY_CHANGE[1:]):
+        if not key.startswith(MAY_CHANGE):
             raise Refused(
-                f"{key} can't be changed when a run is resumed, only train.steps, runtime.* and observe.*; "
+                f"{key} can't be changed when a run is resumed, only train.*, runtime.* and observe.*; "
                 f"for another run with these weights: rollmill train CONFIG --from {path}"
             )
     loaded = load_run_config(path, overrides)
@@ -78,8 +78,11 @@ def refuse_edited_config(path: Path, loaded: Loaded[ExperimentConfig], state: Ma
 
 
 def _refuse_complete(path: Path, config: ExperimentConfig, found: Found[Content]) -> None:
-    if found.content.env_steps >= config.train.steps:
+    counted, target = config.train.goal
+    done = found.content.update if counted == "updates" else found.content.env_steps
+    if done >= target:
+        what = counted.removeprefix("env_")
         raise Refused(
-            f"{path} has made all its steps ({found.content.env_steps} of {config.train.steps}); "
-            f"raise train.steps to continue: train.steps={2 * max(config.train.steps, found.content.env_steps)}"
+            f"{path} has made all its {what} ({done} of {target}); "
+            f"raise train.{what} to continue: {config.train.continued(done)}"
         )

@@ -122,10 +122,10 @@ class Session:
             self._learner.sequencer.flight = self._flight
             # what may change when a run is resumed, and changes what is learned
             settings: dict[str, Any] = {
-                "target_steps": config.train.steps,
+                **config.train.targets,
                 "learner_threads": config.runtime.threads.learner,
             }
-            settings |= {"actors": config.env.groups, "numerics": self._numerics}
+            settings |= {"actors": self._blueprint.actors, "numerics": self._numerics}
             self._flight.begin(self._learner.trainer.updates, **settings)
 
     def _new_complaint(self, progress: Progress) -> Iterator[Event]:
@@ -290,7 +290,7 @@ class Session:
         if self._interruption.is_wanted:
             resume = f"continue with: rollmill train {self._folder.path} --resume"
             return "interrupted", f"by {self._interruption.source}; {resume}"
-        return "done", "all steps made"
+        return "done", f"all {self._config.train.goal[0].removeprefix('env_')} made"
 
     def _summarise(self, progress: Progress, status: str, reason: str) -> dict[str, Any]:
         config, learner, scores = self._config, self._learner, self._learner.sequencer.scores
@@ -305,7 +305,7 @@ class Session:
             "workers": config.runtime.workers,
             "env_steps": progress.env_steps,
             "frames": progress.frames,
-            "target_steps": progress.target_steps,
+            **config.train.targets,
             "updates": progress.updates,
             "episodes": progress.episodes,
             "parameters_sha256": parameters_sha256(learner.trainer.weights()),

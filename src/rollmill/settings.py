@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, Union
 
 from pydantic import Field, model_validator
 
-from rollmill.algorithms.appo import APPOConfig
-from rollmill.algorithms.ppo import PPOConfig
-from rollmill.algorithms.vpg import VPGConfig
+from rollmill.algorithms.recipe import AlgorithmConfig
+from rollmill.algorithms.registry import RECIPES
 from rollmill.config.base import Config
 from rollmill.config.load import Loaded, build, load
 from rollmill.envs.config import EnvConfig
@@ -22,6 +21,11 @@ from rollmill.observe.config import ObserveConfig, ObserverConfig
 from rollmill.persist.checkpoints import EVALUATION, CheckpointConfig
 from rollmill.runtime.config import RuntimeConfig
 
+if TYPE_CHECKING:
+    AnyAlgorithm = AlgorithmConfig
+else:  # the config of every algorithm in the registry; `name` decides which
+    AnyAlgorithm = Annotated[Union[tuple(r.config for r in RECIPES.values())], Field(discriminator="name")]  # noqa: UP007
+
 
 class ExperimentConfig(Config):
     """What `rollmill train` reads."""
@@ -29,9 +33,7 @@ class ExperimentConfig(Config):
     seed: int = Field(default=1, ge=0, description="root of every random number of the run")
     env: EnvConfig = Field(description="environment, number of them, and preprocessing")
     model: ModelConfig = Field(default_factory=ModelConfig, description="the network")
-    algorithm: Annotated[PPOConfig | APPOConfig | VPGConfig, Field(discriminator="name")] = Field(
-        description="how to learn"
-    )
+    algorithm: AnyAlgorithm = Field(description="how to learn")
     train: TrainConfig = Field(description="how long to learn")
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig, description="where to run")
     checkpoint: CheckpointConfig = Field(default_factory=CheckpointConfig, description="what to save, and when")

@@ -134,9 +134,12 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class TopologySpec:
-    """`sync`: unrolls are made with the weights they will update; `async`: actors and learner never wait."""
+    """`sync`: unrolls are made with the weights they will update; `async`: actors and learner never wait.
 
-    kind: Literal["sync", "async"] = "sync"
+    `offline`: there are no actors; the store has its data from elsewhere.
+    """
+
+    kind: Literal["sync", "async", "offline"] = "sync"
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""A stand-in for replay: small, and shaped like the real thing.
+"""Stand-ins for replay and for offline learning: small, and shaped like the real thing.
 
-It inserts without updates while it warms up, makes several updates per insert, keeps a target network, samples by
-priority, gives priorities back and publishes every third update.
+The first inserts without updates while it warms up, makes several updates per insert, keeps a target network, samples by
+priority, gives priorities back and publishes every third update. The second has no actors: its data is there before it.
+
+Executed, this file is `rollmill` with these two algorithms: `python replay_parts.py train CONFIG …`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -60,7 +63,8 @@ class StandInStore:
     def owes_updates(self):
         return self.may_sample()
 
-    def waiting(self):
+    @staticmethod
+    def waiting():
         return ()
 
     def insert(self, unroll):
@@ -91,6 +95,30 @@ class StandInStore:
     def restore(self, arrays, state):
         self._obs[:], self._reward[:], self._priority[:] = arrays["obs"], arrays["reward"], arrays["priority"]
         self.filled, self.inserts, self.updates = state["filled"], state["inserts"], state["updates"]
+
+
+class OfflineConfig(StandInConfig):
+    name: Literal["offline-stand-in"] = "offline-stand-in"
+
+    def flow(self, groups):
+        assert groups == 0
+        return Flow(1, 1)
+
+
+class OfflineStore(StandInStore):
+    """The same ring, full of transitions from a fixed seed; there is always a next update."""
+
+    def __init__(self, fields, flow, config, device):
+        super().__init__(fields, flow, config, device)
+        data = np.random.default_rng(3)
+        self._obs[:], self._reward[:] = data.normal(size=self._obs.shape), data.normal(size=CAPACITY)
+        self._priority[:] = 1.0
+
+    def may_sample(self):
+        return True
+
+    def insert(self, unroll):
+        raise AssertionError("no actor makes unrolls")
 
 
 class StandInUpdate:
@@ -143,3 +171,28 @@ RECIPE = Recipe(
     StandInUpdate,
     TopologySpec("async"),
 )
+OFFLINE = replace(
+    RECIPE,
+    name="offline-stand-in",
+    config=OfflineConfig,
+    store=StoreSpec("offline-stand-in"),
+    topology=TopologySpec("offline"),
+)
+
+
+def register():
+    """Add both to the algorithms and stores; before the config's module is imported, which lists them."""
+    from rollmill.algorithms.registry import RECIPES
+    from rollmill.stores.rollout import STORES
+
+    RECIPES.update({"stand-in": RECIPE, "offline-stand-in": OFFLINE})
+    STORES.update({"stand-in": StandInStore, "offline-stand-in": OfflineStore})
+
+
+if __name__ == "__main__":
+    import replay_parts  # by its name, so that workers find the classes
+
+    replay_parts.register()
+    from rollmill.cli import main
+
+    raise SystemExit(main())

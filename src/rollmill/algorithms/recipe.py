@@ -63,12 +63,14 @@ class UpdateRule(Protocol):
 class AlgorithmConfig(Config):
     """The settings that every algorithm has, whatever it does."""
 
+    name: str
+
     def check_batch(self, columns: int, is_recurrent: bool) -> None:
         """Refuse a batch of `columns` environments that the update can't cut into minibatches."""
 
     def flow(self, groups: int) -> Flow:
         """How unrolls flow from `groups` actors to the learner: one of each per update, unless said otherwise."""
-        return Flow(unrolls=groups, in_flight=1)
+        return Flow(unrolls=max(groups, 1), in_flight=1)
 
     def tiny(self, columns: int) -> tuple[Self, int]:
         """The same algorithm with so little work that an update takes a moment, and the steps of two updates."""

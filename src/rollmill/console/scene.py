@@ -30,21 +30,20 @@ class Scene:
     @property
     def fraction(self) -> float:
         """Share of the run that is done, 0 to 1."""
-        target = self.progress.target_steps
-        return min(1.0, self.progress.env_steps / target) if target > 0 else 0.0
+        return self.progress.fraction
 
     @property
     def remaining_seconds(self) -> float | None:
         """Time to the end at the mean speed so far; None before there is one."""
-        steps = self.progress.env_steps - self.begin.env_steps
-        seconds = self.progress.seconds - self.begin.seconds
-        if steps <= 0 or seconds <= 0:
+        done, target, _ = self.progress.goal
+        since, seconds = done - self.begin.goal[0], self.progress.seconds - self.begin.seconds
+        if since <= 0 or seconds <= 0:
             return None
-        return max(0, self.progress.target_steps - self.progress.env_steps) * seconds / steps
+        return max(0, target - done) * seconds / since
 
     @property
     def timing(self) -> tuple[str, float | None]:
-        """How many seconds are left, with a word for it; once all steps are made, how many they took."""
+        """How many seconds are left, with a word for it; once all is done, how many it took."""
         return ("took", self.progress.seconds) if self.fraction >= 1.0 else ("ETA", self.remaining_seconds)
 
     @property
@@ -88,7 +87,7 @@ class Scene:
     def view(self) -> View:
         """A bar with facts below it, each in its own place, within 80 columns; or a line, from the first update on."""
         progress, (word, seconds) = self.progress, self.timing
-        steps = f"{count(progress.env_steps)}/{count(progress.target_steps)}"
+        done, target, _ = progress.goal
         title, percent = cut(self.title, WIDEST_TITLE), f"{self.fraction * 100:3.0f}%"
         learning = {
             "return": f"{amount(progress.return_ema):>7}",
@@ -101,14 +100,15 @@ class Scene:
         if self.frames_per_second is not None:
             where["frames/s"] = count(self.frames_per_second)
         facts = [learning, where, *([self.flow] if self.flow else [])]
-        bar = (title, self.fraction, percent, steps, f"{word} {clock(seconds):>5}")
+        bar = (title, self.fraction, percent, f"{count(done)}/{count(target)}", f"{word} {clock(seconds):>5}")
         return View([bar], [self._line()] if self.row else [], facts=facts)
 
     def _line(self) -> str:
         progress, (word, seconds) = self.progress, self.timing
+        done, target, unit = progress.goal
         facts = [
             f"{self.fraction * 100:3.0f}%",
-            f"{count(progress.env_steps)}/{count(progress.target_steps)} steps",
+            f"{count(done)}/{count(target)} {unit}",
             f"{word} {clock(seconds)}",
             f"return {amount(progress.return_ema)} (random {amount(self.random_return)})",
             f"entropy {decimals(self.metric('entropy'), 3)}",

@@ -20,13 +20,19 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
     `spare_slots` are those of each actor for observers of trajectories. A run that is not new may have settings that
     nothing reads: those that came after it was begun (`load_run_config`).
     """
-    if config.runtime.workers > config.env.groups:
+    recipe = find_recipe(config.algorithm.name)
+    is_offline = recipe.topology.kind == "offline"
+    if is_offline and config.train.updates is None:
+        raise Refused(
+            f"train.steps={config.train.steps}: algorithm.name={recipe.name} plays no environment in training and "
+            "makes no steps; set train.updates instead"
+        )
+    if config.runtime.workers > config.env.groups and not is_offline:
         raise Refused(
             f"runtime.workers={config.runtime.workers} is more than env.groups={config.env.groups}, so some would have "
             f"nothing to do; set runtime.workers={config.env.groups} or raise env.groups"
         )
     _check_devices(config.runtime.devices)
-    recipe = find_recipe(config.algorithm.name)
     spaces = check_group(config.env)
     blueprint = Blueprint(
         seed=config.seed,
@@ -46,6 +52,8 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
     check_network(network, spaces.observation_space, spaces.action_space)
     if is_new:
         refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
+    if is_offline:
+        return blueprint
     flow = blueprint.flow
     if flow.unrolls > config.env.groups * flow.in_flight:
         raise Refused(

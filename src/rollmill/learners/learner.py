@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rollmill.actors.component import Notice
 from rollmill.config.base import Config
@@ -21,9 +22,38 @@ from rollmill.types import ResumePoint
 
 
 class TrainConfig(Config):
-    """How long to train."""
+    """How long to train: for `steps` or for `updates`."""
 
-    steps: int = Field(ge=1, description="agent decisions in all, over all environments; the last update may pass it")
+    steps: int | None = Field(
+        default=None, ge=1, description="agent decisions in all, over all environments; the last update may pass it"
+    )
+    updates: int | None = Field(default=None, ge=1, description="updates in all; instead of steps")
+
+    @model_validator(mode="after")
+    def _has_one_goal(self) -> Self:
+        if self.steps is None and self.updates is None:
+            raise ValueError("train needs steps or updates, e.g. train.steps=100000")
+        if self.steps is not None and self.updates is not None:
+            raise ValueError(
+                f"train.steps={self.steps} and train.updates={self.updates}: training ends after one of them; "
+                "set the other to null"
+            )
+        return self
+
+    @property
+    def goal(self) -> tuple[str, int]:
+        """What is counted, as metrics and summaries name it, and how many there will be."""
+        return ("env_steps", self.steps) if self.steps is not None else ("updates", self.updates or 0)
+
+    @property
+    def targets(self) -> dict[str, int]:
+        """The goal as `Progress` names it."""
+        return {"target_steps": self.steps or 0, "target_updates": self.updates or 0}
+
+    def continued(self, done: int) -> str:
+        """The override with which a run that has done so many may continue."""
+        counted, target = self.goal
+        return f"train.{counted.removeprefix('env_')}={2 * max(target, done)}"
 
 
 class Learner:
@@ -46,7 +76,7 @@ class Learner:
         self.notices: deque[Notice] = deque()
         self.events: deque[Event] = deque()
         self.sequencer, self.store, self.trainer = sequencer, store, trainer
-        self._target_steps, self._frame_skip = train.steps, frame_skip
+        self._train, self._frame_skip = train, frame_skip
         self._stopwatch = stopwatch
         self._has_begun = False
         self._steps_updated = 0  # env steps at the last update
@@ -55,12 +85,18 @@ class Learner:
 
     @property
     def done(self) -> bool:
-        """Enough steps have been made, and what was to be learned from them is."""
-        return self._has_enough and not self.store.owes_updates()
+        """All updates are made; or all steps, and what was to be learned from them is."""
+        return self._has_enough and (self._train.steps is None or not self.store.owes_updates())
 
     @property
     def _has_enough(self) -> bool:
-        return self.sequencer.env_steps >= self._target_steps
+        return self._fraction >= 1.0
+
+    @property
+    def _fraction(self) -> float:
+        """The part of training that is over, 0 to 1."""
+        counted, target = self._train.goal
+        return min((self.trainer.updates if counted == "updates" else self.sequencer.env_steps) / target, 1.0)
 
     def work(self) -> bool:
         """Give out the first tickets, take in unrolls, update when the store has enough."""
@@ -108,7 +144,7 @@ class Learner:
             raise NoExperience(f"update {trainer.updates + 1}: {failure}") from None
         sequencer.announce(sample.unrolls, trainer.updates + 1)
         sequencer.flight.updating(trainer.updates + 1)
-        report = trainer.update(sample, min(sequencer.env_steps / self._target_steps, 1.0))
+        report = trainer.update(sample, self._fraction)
         committed = self.store.used(sample, report.priorities)
         self._commit(committed)
         sequencer.flight.updated(trainer.updates, report.metrics, trainer.weights())
@@ -151,9 +187,9 @@ class Learner:
         if self._has_begun and not self._has_enough:
             self.sequencer.reissue(actor, self.trainer.version, self.trainer.updates)
 
-    def retarget(self, steps: int) -> None:
-        """Change the total number of steps, for a run resumed with another `train.steps`."""
-        self._target_steps = steps
+    def retarget(self, train: TrainConfig) -> None:
+        """Change how long to train, for a run that was resumed with another goal."""
+        self._train = train
 
     def capture(self) -> Content:
         """Everything that training depends on, as it is between two updates; views, to be written at once."""
@@ -185,8 +221,8 @@ class Learner:
         return Progress(
             env_steps=env_steps,
             frames=env_steps * self._frame_skip,
-            target_steps=self._target_steps,
             updates=self.trainer.updates,
+            **self._train.targets,
             episodes=scores.episodes,
             seconds=self._seconds_before + (perf_counter() - self.started if self._has_begun else 0.0),
             return_ema=scores.return_ema,

@@ -29,6 +29,7 @@ from rollmill.settings import load_config
 # The profile ends the run and prints the table; everything else is as in any training.
 CHANGES = (
     "train.steps=1000000000000",
+    "train.updates=null",
     "observe.console=none",
     "observe.baseline_episodes=0",
     "observe.final_episodes=0",

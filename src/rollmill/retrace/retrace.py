@@ -14,6 +14,7 @@ from rollmill.events import Updated
 from rollmill.flight.records import NAME
 from rollmill.launch.process import tune_allocator
 from rollmill.launch.pulse import watchdog
+from rollmill.learners.learner import TrainConfig
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
 from rollmill.persist.checkpoints import Checkpoint, Checkpoints
@@ -104,12 +105,13 @@ class Retrace:
         except Stalled as stalled:
             raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from None
         if self.made < self.until:
-            raise Diverged(self.made + 1, "target_steps", "training is done before it, and in the log it continues")
+            raise Diverged(self.made + 1, "train", "training is done before it, and in the log it continues")
 
     def _settle(self, update: int) -> None:
         """The settings of the process that continued from here."""
         if (facts := self.script.begun.get(update)) is not None:
-            self.runtime.learner.retarget(facts["target_steps"])
+            goal = TrainConfig(steps=facts["target_steps"] or None, updates=facts.get("target_updates") or None)
+            self.runtime.learner.retarget(goal)
             self.runtime.give_threads("learner", facts["learner_threads"])
             if update:  # the run may have been complete, with no tickets given
                 self.ledger.give(update)

@@ -57,9 +57,14 @@ class Blueprint:
         return self.recipe.assembler(self.algorithm)
 
     @property
+    def actors(self) -> int:
+        """One per env group; none where training is offline: then the environment is for evaluation."""
+        return 0 if self.recipe.topology.kind == "offline" else self.env.groups
+
+    @property
     def flow(self) -> Flow:
         """How unrolls flow from the actors to the learner."""
-        return self.algorithm.flow(self.env.groups)
+        return self.algorithm.flow(self.actors)
 
     @cached_property
     def problem(self) -> Problem:
@@ -105,7 +110,7 @@ class Blueprint:
 
     def policy(self, actor: int, device: str) -> Policy:
         """A policy copy for the group of one actor."""
-        context = PolicyContext(self.algorithm, self.env.group_size, actor, self.env.groups)
+        context = PolicyContext(self.algorithm, self.env.group_size, actor, self.actors)
         return self.recipe.policy(self.network(device), context)
 
     def episodes(self, number: int) -> Episodes:
@@ -123,7 +128,7 @@ class Blueprint:
 
     def build_inference(self, name: str, ports: Ports) -> Inference:
         """The inference role for all groups."""
-        policies = [self.policy(i, self.runtime.devices.inference) for i in range(self.env.groups)]
+        policies = [self.policy(i, self.runtime.devices.inference) for i in range(self.actors)]
         return Inference(name, policies, self.assembler.steps, self.seed, ports)
 
     def build_collector(self, name: str, ports: Ports) -> Collector:
@@ -145,7 +150,7 @@ class Blueprint:
         is_serial = self.runtime.kind == "serial"
         decides_apart = not is_serial and self.runtime.roles != "fused"
         stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)
-        tickets = [ports.senders[f"tickets.{i}"] for i in range(self.env.groups)]
+        tickets = [ports.senders[f"tickets.{i}"] for i in range(self.actors)]
         weights = ports.writers["weights"]
         sequencer = Sequencer(
             ports.receivers["unrolls"], tickets, weights.depth, store, self.flow, self.problem, stopwatch

@@ -88,7 +88,7 @@ class Graph:
 
     def spec(self, link: Link) -> Nested:
         """What the link carries."""
-        return self.port(link.producers[0]).spec
+        return self.port((*link.producers, *link.consumers)[0]).spec
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class Graph:
             for path in sorted(expected.keys() | actual.keys()):
                 if expected.get(path) != actual.get(path):
                     raise GraphError(
-                        f"link {link.name}: {path or 'value'} is {expected.get(path)} at {link.producers[0]} "
+                        f"link {link.name}: {path or 'value'} is {expected.get(path)} at the first end "
                         f"but {actual.get(path)} at {end}"
                     )
         if link.kind is Kind.STREAM and len(link.consumers) > 1:

@@ -27,7 +27,12 @@ def asynchronous(plan: Blueprint) -> Graph:
     that was newest when it was given; as many are kept as pass until its turn comes, if all actors are equally fast.
     """
     flow = plan.flow
-    return _wired(plan, WEIGHT_VERSIONS + -(-plan.env.groups * flow.in_flight // flow.unrolls))
+    return _wired(plan, WEIGHT_VERSIONS + -(-plan.actors * flow.in_flight // flow.unrolls))
+
+
+def offline(plan: Blueprint) -> Graph:
+    """Training without actors: the learner alone; the stream of unrolls has no producer."""
+    return _wired(plan, WEIGHT_VERSIONS)
 
 
 class _Makers(NamedTuple):
@@ -41,7 +46,7 @@ class _Makers(NamedTuple):
 
 
 def _wired(plan: Blueprint, versions: int) -> Graph:
-    groups, in_flight = range(plan.env.groups), plan.flow.in_flight
+    groups, in_flight = range(plan.actors), plan.flow.in_flight
     unrolls = plan.fields.unroll_spec(plan.assembler.steps, plan.env.group_size)
     weights = weights_spec(plan.network("cpu"))
     makers = (_fused if plan.runtime.roles == "fused" else _apart)(plan, unrolls, weights)
@@ -66,7 +71,7 @@ def _worker(plan: Blueprint, group: int) -> str:
 
 def _fused(plan: Blueprint, unrolls: Nested, weights: Nested) -> _Makers:
     """One actor per group."""
-    groups = range(plan.env.groups)
+    groups = range(plan.actors)
     ports = {
         "tickets": Port(Kind.STREAM, "in", TICKET),
         "weights": Port(Kind.CELL, "in", weights),
@@ -79,7 +84,7 @@ def _fused(plan: Blueprint, unrolls: Nested, weights: Nested) -> _Makers:
 
 def _apart(plan: Blueprint, unrolls: Nested, weights: Nested) -> _Makers:
     """An environment and a collector per group, one inference for all; `split` has the collectors in one process."""
-    groups, is_serial = range(plan.env.groups), plan.runtime.kind == "serial"
+    groups, is_serial = range(plan.actors), plan.runtime.kind == "serial"
     scenes, decisions = plan.fields.scene_spec(plan.env.group_size), plan.fields.decision_spec(plan.env.group_size)
 
     def broadcast(direction: str, spec: Nested) -> Port:
@@ -140,4 +145,4 @@ def _step_links(i: int) -> tuple[Link, Link]:
     )
 
 
-TOPOLOGIES = {"sync": sync, "async": asynchronous}
+TOPOLOGIES = {"sync": sync, "async": asynchronous, "offline": offline}

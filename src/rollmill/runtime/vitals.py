@@ -23,7 +23,7 @@ class Vitals:
     def __init__(self, places: tuple[str, ...], config: RuntimeConfig) -> None:
         self._limit = config.env_seconds
         self._memory = os.memfd_create("rollmill-pulses", os.MFD_CLOEXEC)
-        os.ftruncate(self._memory, len(places) * LINE_BYTES)
+        os.ftruncate(self._memory, max(len(places), 1) * LINE_BYTES)  # there may be no workers
         self._view = memoryview(mmap.mmap(self._memory, 0))
         self._starts = {place: number * LINE_BYTES for number, place in enumerate(places)}
         self._pulses = {place: Pulse() for place in places}

@@ -28,9 +28,9 @@ _TOKEN = struct.Struct("=I")
 
 
 def _anonymous_memory(name: str, size: int) -> int:
-    """A descriptor of fresh zeroed memory; pages are taken only when they are first touched."""
+    """A descriptor of fresh zeroed memory, never empty; pages are taken only when they are first touched."""
     descriptor = os.memfd_create(f"rollmill-{name}", os.MFD_CLOEXEC)
-    os.ftruncate(descriptor, size)
+    os.ftruncate(descriptor, max(size, 1))  # an empty file can't be mapped
     return descriptor
 
 
@@ -204,8 +204,7 @@ class SharedReceiver:
 
 def _slot_views(plan: ChannelPlan, slots: range) -> list[Nested]:
     layout = Layout(plan.spec)
-    size = layout.nbytes * plan.depth * len(plan.free)
-    memory = mmap.mmap(plan.memory, size)
+    memory = mmap.mmap(plan.memory, 0)  # all of it
     return [layout.views(memory, slot * layout.nbytes) for slot in slots]
 
 

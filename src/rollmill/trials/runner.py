@@ -59,7 +59,7 @@ class Training:
                         self._start(waiting.pop(0), free.pop(0))
                     free += [child.cores for child in self._ended()]
                     if self.display.is_due:
-                        self.display.show(seeds_view(self.folder, self.config.train.steps))
+                        self.display.show(seeds_view(self.folder, *self.config.train.goal))
                     time.sleep(LOOK_SECONDS)
         finally:
             self._end_all()
@@ -137,15 +137,18 @@ def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None)
     """What `rollmill train DIR --resume` does with the folder of several seeds: train those that are not done."""
     folder = SeedsFolder.open(path)
     for override in overrides:
-        if not override.startswith((f"{MAY_CHANGE[0]}=", *MAY_CHANGE[1:])):
+        if not override.startswith(MAY_CHANGE):
             key = override.partition("=")[0]
-            raise Refused(f"{key} can't be changed when runs are resumed, only train.steps, runtime.* and observe.*")
+            raise Refused(f"{key} can't be changed when runs are resumed, only train.*, runtime.* and observe.*")
     settings = load_config(folder.config, overrides).config
     require(settings.runtime.numerics)
-    unfinished = [seed for seed in folder.seeds if not _is_done(folder, seed, settings.train.steps)]
+    unfinished = [seed for seed in folder.seeds if not _is_done(folder, seed, *settings.train.goal)]
     if not unfinished:
-        steps = settings.train.steps
-        raise Refused(f"{path}: all seeds have made their {steps} steps; raise train.steps: train.steps={2 * steps}")
+        counted, target = settings.train.goal
+        what = counted.removeprefix("env_")
+        raise Refused(
+            f"{path}: all seeds have made their {target} {what}; raise train.{what}: {settings.train.continued(0)}"
+        )
     cores = deal_cores(usable_cores(), cores_needed(settings), len(unfinished), side_by_side)
     options = _options(overrides, settings, cores)
     words = {seed: [*(_resumed(folder, seed) or _from_scratch(folder, seed)), *options] for seed in unfinished}
@@ -191,6 +194,6 @@ def _options(overrides: Sequence[str], settings: ExperimentConfig, cores: list[l
     return [*kept, *(f"{key}={value}" for key, value in added.items())]
 
 
-def _is_done(folder: SeedsFolder, seed: int, target: int) -> bool:
-    """Whether it has made all its steps, so that there is nothing to continue with."""
-    return (folder.summary(seed).get("env_steps") or 0) >= target
+def _is_done(folder: SeedsFolder, seed: int, counted: str, target: int) -> bool:
+    """Whether it has made all its steps or updates, so that there is nothing to continue with."""
+    return (folder.summary(seed).get(counted) or 0) >= target

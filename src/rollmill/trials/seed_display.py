@@ -11,28 +11,33 @@ from rollmill.console.view import View
 from rollmill.observe.phrases import amount, clock, count
 from rollmill.trials.seeds_folder import SeedsFolder
 
-HEAD = ("", "", "", "", "steps", "return", "steps/s", "ETA")
 
+def seeds_view(folder: SeedsFolder, counted: str, target: int) -> View:
+    """A bar for each seed, or a line for each that is under way: what the newest row of its metrics says.
 
-def seeds_view(folder: SeedsFolder, target: int) -> View:
-    """A bar for each seed, or a line for each that is under way: what the newest row of its metrics says."""
-    rows = [_row(seed, status, target, folder.run(seed)) for seed, status in folder.status.items()]
+    It is done when `counted`, its env_steps or updates, reaches `target`.
+    """
+    rows = [_row(seed, status, counted, target, folder.run(seed)) for seed, status in folder.status.items()]
+    unit = counted.removeprefix("env_")
     lines = [
-        f"{seed}  {percent}  {steps} steps  ETA {left}  return {score}  {rate} steps/s"
+        f"{seed}  {percent}  {steps} {unit}  ETA {left}  return {score}  {rate} steps/s"
         for seed, status, fraction, percent, steps, score, rate, left in rows
         if status == "running" and fraction
     ]
-    return View(rows, lines, HEAD)
+    return View(rows, lines, ("", "", "", "", unit, "return", "steps/s", "ETA"))
 
 
-def _row(seed: int, status: str, target: int, run: Path) -> tuple[str, str, float, str, str, str, str, str]:
+def _row(
+    seed: int, status: str, counted: str, target: int, run: Path
+) -> tuple[str, str, float, str, str, str, str, str]:
     newest = {} if status == "waiting" else _last_metrics(run / "metrics.jsonl")
-    steps = min(newest.get("env_steps") or 0, target)
+    done = min(newest.get(counted) or 0, target)
     rate = newest.get("steps_per_second") if status == "running" else None
-    left = (target - steps) / rate if rate else None
-    percent, progress = f"{steps / target * 100:3.0f}%", f"{count(steps)}/{count(target)}"
+    # at the mean speed so far; updates have no rate of their own
+    left = (target - done) * newest["seconds"] / done if rate and done else None
+    percent, progress = f"{done / target * 100:3.0f}%", f"{count(done)}/{count(target)}"
     score = amount(newest.get("return_ema"))
-    return f"seed {seed}", status, steps / target, percent, progress, score, count(rate), clock(left)
+    return f"seed {seed}", status, done / target, percent, progress, score, count(rate), clock(left)
 
 
 def _last_metrics(file: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from rollmill.trials.tuning_table import ratio_text, remarks, table, verdict
 # A training that never ends by itself, saves nothing and plays nothing besides: only its speed is wanted.
 BARE: dict[str, Any] = {
     "train.steps": 10**12,
+    "train.updates": None,
     "checkpoint.seconds": 1e9,
     "checkpoint.updates": None,
     "checkpoint.milestone_steps": None,
