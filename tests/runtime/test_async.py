@@ -17,7 +17,7 @@ from rollmill.errors import Refused
 from rollmill.events import Updated
 from rollmill.experiment import Experiment, load_config
 from rollmill.fields import Fields
-from rollmill.flight.log import Note, UpdateEntry, read_flight
+from rollmill.flight.records import Note, UpdateEntry, read_flight
 from rollmill.launch.process import usable_cores
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig

@@ -11,12 +11,14 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rollmill import seeding
+from rollmill.algorithms.registry import find_recipe
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, EnvironmentFailed
 from rollmill.envs.make import make_group
 from rollmill.envs.snapshot_bytes import row_bytes
 from rollmill.errors import RollmillError
+from rollmill.settings import ExperimentConfig
 from rollmill.types import Array
 
 EXACT = "exact"
@@ -25,6 +27,17 @@ EXACT_LATER = "exact from the next episode"
 _HISTORY = (3, 2)  # steps of episodes before, so that a fresh environment is compared with a used one
 _STEPS = 24  # from there to where the episodes are restored
 _FUTURE = 8  # steps that must then be equal
+
+
+def run_grade(config: ExperimentConfig) -> str:
+    """How exactly a run could continue after an interruption."""
+    for role, device in config.runtime.devices.model_dump().items():
+        if device != "cpu":
+            return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
+    grade = resume_grade(config.env)
+    if grade == EXACT and find_recipe(config.algorithm.name).topology.kind == "async":
+        return f"{EXACT} state, asynchronous: unrolls in flight are made again, with newer weights"
+    return grade
 
 
 def resume_grade(config: EnvConfig, seconds: float = 2.0) -> str:

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except OSError:
         file.discard()
         raise
+
+
+def unused(path: Path) -> Path:
+    """The path, or the path with the first number appended (2, 3, …) that is not in use."""
+    numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
+    return next(name for name in chain([path], numbered) if not name.exists())
 
 
 def to_json(record: Mapping[str, Any], indent: int | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from rollmill.errors import RollmillError
 from rollmill.fields import Fields
-from rollmill.flight.log import checksums, learned_checksum
+from rollmill.flight.log import Flight, checksums, learned_checksum
 from rollmill.flight.records import CHECKSUMS, Consumed
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
@@ -138,13 +138,12 @@ class ScriptedLedger:
         port.commit(lease)
 
 
-class Checker:
-    """Compares what happens with the script; see `flight.Flight`."""
+class Checker(Flight):
+    """Compares what happens with the script."""
 
     def __init__(self, script: Script, fields: Fields, witness: Witness | None) -> None:
         self._script, self._fields, self._witness = script, fields, witness
         self.hashes: list[int] = []  # updates after which the parameters were compared
-        self.pending: tuple[Consumed, ...] = ()  # a retrace makes no checkpoints
         self._compared = 0  # unrolls of the update that comes next
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
@@ -181,9 +180,6 @@ class Checker:
                 if (sha256 := parameters_sha256(dict(weights))) != expected:
                     raise Diverged(update, "parameters_sha256", f"{sha256}, in the log {expected}")
                 self.hashes.append(update)
-
-    def note(self, kind: str, update: int, **facts: Any) -> None:
-        """Nothing: rare events are part of the script."""
 
 
 def _compare(update: int, ticket: Ticket, found: tuple[int, ...], logged: Consumed) -> None:
