@@ -22,7 +22,7 @@ from rollmill.config.load import dump
 from rollmill.errors import Refused
 from rollmill.launch.liveness import is_gone
 from rollmill.persist.parts import array_bytes, package_version
-from rollmill.persist.writing import write_atomically
+from rollmill.persist.writing import read_record, write_atomically
 from rollmill.spaces import space_from, space_record
 from rollmill.types import Array
 
@@ -173,11 +173,7 @@ class RunFolder:
 
 def _refuse_living(path: Path) -> None:
     """A run that is still running is not overwritten: both would write into one folder."""
-    try:
-        process = json.loads((path / MARK).read_text())
-        summary = json.loads((path / "summary.json").read_text())
-    except (OSError, ValueError):
-        return
+    process, summary = read_record(path / MARK), read_record(path / "summary.json")
     is_other = process.get("pid") != os.getpid() and process.get("host") == platform.node()
     if is_other and summary.get("status") == "running" and not is_gone(process, path / MARK):
         remedy = "stop it, or choose another folder"
