@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from rollmill.doctor.oversubscription import oversubscribed_threads
+from rollmill.doctor.preflight import oversubscribed_threads
 from rollmill.errors import Detected, RollmillError, Stalled, WorkerFailed
 from rollmill.events import ComponentFailed, Event, RunStarted, Said, Stopped, Updated
 from rollmill.flight.log import Flight, FlightWriter

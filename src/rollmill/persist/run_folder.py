@@ -95,33 +95,27 @@ class RunFolder:
         """The weights that a run began with, if they were another run's: it can be retraced from nothing else."""
         return self.path / "initial.safetensors"
 
-    def describe(self, config: Config, observation: Space[Any], action: Space[Any], **facts: Any) -> None:
+    def describe(self, config: Config, observation: Space[Any], action: Space[Any], **further: Any) -> None:
         """Keep what is needed to know and repeat this run: the resolved config, spaces, versions, commit, machine."""
+        process = {"pid": os.getpid(), "host": platform.node(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        spaces = {"observation": space_record(observation), "action": space_record(action)}
         try:
-            self._describe(config, facts)
-            spaces = {"observation": space_record(observation), "action": space_record(action)}
+            write_atomically(self.path / MARK, json.dumps(process))  # at once: then it is known for a run
+            self.logs.mkdir(exist_ok=True)
+            write_atomically(self.path / "config.yaml", dump(config))
+            facts = {
+                **process,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "cores": os.cpu_count(),
+                "versions": {name: package_version(name) for name in PACKAGES},
+                "git_commit": git_commit(),
+                **further,
+            }
+            write_atomically(self.path / MARK, json.dumps(facts, indent=2))
             write_atomically(self.path / _SPACES, json.dumps(spaces, allow_nan=False))
         except OSError as error:
             raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
-
-    def _describe(self, config: Config, further: Mapping[str, Any]) -> None:
-        facts: dict[str, Any] = {
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        write_atomically(self.path / MARK, json.dumps(facts))  # at once: then it is known for a run
-        self.logs.mkdir(exist_ok=True)
-        write_atomically(self.path / "config.yaml", dump(config))
-        facts |= {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "cores": os.cpu_count(),
-            "versions": {name: package_version(name) for name in PACKAGES},
-            "git_commit": git_commit(),
-            **further,
-        }
-        write_atomically(self.path / MARK, json.dumps(facts, indent=2))
 
     def read_spaces(self) -> tuple[Space[Any], Space[Any]] | None:
         """The spaces of observations and actions; None for a run of a version that didn't keep them."""
