@@ -3,7 +3,7 @@
 In the order of calls:
 
     checkpoints = Checkpoints(run / "checkpoints", config)
-    found = checkpoints.newest()  # resume from found.content, say checkpoints.complaints
+    found = checkpoints.newest()  # resume from found.content, report checkpoints.complaints
     while training:
         if checkpoints.due(update, perf_counter()):
             checkpoints.write(Content(arrays, state, update, env_steps), metric)
@@ -103,9 +103,9 @@ class Checkpoints:
         return None if self._current is None else self._current.update
 
     def due(self, update: int, seconds: float) -> bool:
-        """Whether to write now, by the clock reading `seconds`; counts as tried, so a full disk isn't asked each time.
+        """Whether to write now, by the clock reading `seconds`; counts as tried, so a full disk isn't tried each time.
 
-        The first question is answered with yes (checkpoint 0), except at the update that `newest()` has found.
+        The first call returns True (checkpoint 0), except at the update that `newest()` has found.
         """
         if self._last_due is None:
             is_due = update != self.last_update
@@ -123,8 +123,7 @@ class Checkpoints:
     def write(self, content: Content, metric: float | None = None) -> Path:
         """Put a checkpoint on the disk, point the links at it and remove those that need not be kept.
 
-        OSError means that nothing can be said for the new one and all others are as they were; a folder that is gone
-        is made again.
+        After an OSError the new one may be missing; all others are as they were. A folder that is gone is made again.
         """
         self._make_folder()
         self._sweep()
@@ -158,7 +157,7 @@ class Checkpoints:
         return self.newest_with(Checkpoint.content)
 
     def newest_with(self, read: Callable[[Checkpoint], T]) -> Found[T] | None:
-        """The newest checkpoint of which `read` finds all that it reads to be good; the links are not asked."""
+        """The newest checkpoint of which `read` finds all that it reads to be good; the links are not used."""
         self.complaints = []
         try:
             self._listed = self._names()
@@ -225,7 +224,7 @@ class Checkpoints:
         try:
             present = self._names()
         except OSError:
-            return  # what is known already has to do
+            return  # use what is known already
         self._known = {name: manifest for name, manifest in self._known.items() if name in present}
         for name in present - self._known.keys():
             try:
@@ -278,10 +277,4 @@ class Checkpoints:
 
 def _is_gone(process: int) -> bool:
     """Whether no other process works on what it has begun: it has ended, or is this one, and failed."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:  # of another user
-        return False
-    return process == os.getpid()
+    return process == os.getpid() or not Path(f"/proc/{process}").exists()
