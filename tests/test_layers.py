@@ -28,6 +28,7 @@ runtime
 settings
 doctor resuming saving
 play
+history
 session
 experiment retrace
 profiling trials

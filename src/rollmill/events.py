@@ -109,6 +109,17 @@ class WorkerReplaced(Event):
     replay_seconds: float  # part of it spent replaying the running episodes
     attempt: int  # consecutive replacements of this worker without an unroll in between
 
+    @property
+    def record(self) -> dict[str, Any]:
+        """For the summary."""
+        return {
+            "place": self.place,
+            "reason": self.reason,
+            "update": self.progress.updates,
+            "seconds": round(self.seconds, 3),
+            "replay_seconds": round(self.replay_seconds, 3),
+        }
+
 
 @dataclass(frozen=True)
 class Said(Event):

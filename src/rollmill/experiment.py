@@ -8,37 +8,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rollmill.algorithms.registry import RECIPES, find_recipe
-from rollmill.config.base import shown
+from rollmill.algorithms.registry import RECIPES
 from rollmill.config.load import Loaded
 from rollmill.console.standard import default_observers
 from rollmill.doctor.preflight import draw_blueprint, draw_graph
-from rollmill.doctor.restore_trial import EXACT, resume_grade
+from rollmill.doctor.restore_trial import run_grade
 from rollmill.errors import Refused
 from rollmill.events import Event, Opened, Progress
+from rollmill.history import History
 from rollmill.launch.interruption import Interruption
 from rollmill.launch.pulse import watchdog
 from rollmill.learners.learner import TrainConfig
-from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 from rollmill.numerics import facts, require
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.observer import Observer
 from rollmill.observe.phrases import amount, count
 from rollmill.observe.user_observers import make_user_observers
-from rollmill.persist.newest_weights import find_weights, run_of
-from rollmill.persist.rewind import trim
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.play.trained_policy import LoadedPolicy, load
-from rollmill.resuming import Reopened, reopen
+from rollmill.resuming import Reopened, fitting_weights, reopen
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import ThreadsConfig
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
-from rollmill.session import Session
-from rollmill.settings import ExperimentConfig, load_config, load_run_config
-from rollmill.spaces import action_scale
-from rollmill.types import Array
+from rollmill.session import Runtime, Session
+from rollmill.settings import ExperimentConfig, load_config
 
 __all__ = [
     "Experiment",
@@ -132,40 +127,37 @@ class Experiment:
 
     def run(self) -> Iterator[Event]:
         """Train, yielding every event after it was handed to the observers; the run folder is complete at the end."""
-        observe = self.config.observe
+        config, observe = self.config, self.config.observe
         users = make_user_observers(observe.observers, self._hooks)
         spare_slots = observe.spare_slots if any(user.trajectories_after is not None for user in users) else 0
-        with watchdog(self.config.runtime.env_seconds):
-            blueprint = draw_blueprint(self.config, spare_slots, is_new=self._reopened is None)
-            grade = self._resume_grade()
-        weights = None if self._start_from is None else self._fitting_weights(self._start_from, blueprint)
+        with watchdog(config.runtime.env_seconds):
+            blueprint = draw_blueprint(config, spare_slots, is_new=self._reopened is None)
+            history = History(config, facts(config.runtime.numerics), run_grade(config))
+        weights = None if self._start_from is None else fitting_weights(self._start_from, blueprint)
         graph = draw_graph(blueprint)
         self.folder = self._open_folder()
         with self.folder.locked():
             if self._reopened is not None:
-                self._reopened = self._reopened.renewed()  # no other process writes from here on
-                self._make_room(self._reopened)
-            numerics = facts(self.config.runtime.numerics)
-            self.folder.describe(self.config, blueprint.observation_space, blueprint.action_space, numerics=numerics)
-            if self.config.runtime.kind == "serial":
-                runtime: SerialRuntime | ProcessRuntime = SerialRuntime(graph, self.config.runtime)
+                self._reopened = self._reopened.claimed()
+            spaces = blueprint.observation_space, blueprint.action_space
+            self.folder.describe(config, *spaces, numerics=history.numerics)
+            runtime: Runtime
+            if config.runtime.kind == "serial":
+                runtime = SerialRuntime(graph, config.runtime)
             else:
-                runtime = ProcessRuntime(graph, self.config.runtime, self.folder.logs)
-            observers = self._observers
-            if observers is None:
-                observers = default_observers(self.folder.path, observe)
+                runtime = ProcessRuntime(graph, config.runtime, self.folder.logs)
             self._interruption.on_request = partial(self._end_training, runtime)
+            observers = default_observers(self.folder.path, observe) if self._observers is None else self._observers
             dispatcher = Dispatcher(observers, users=users, spare_slots=spare_slots)
             with dispatcher, self._interruption.by_signals():
                 dispatcher.welcome(Opened(self._first_progress(blueprint), str(self.folder.path)))
                 self._session = Session(
-                    self.config,
+                    history,
                     self.folder,
                     blueprint,
                     runtime,
                     dispatcher,
                     self._interruption,
-                    grade,
                     self._reopened,
                     weights,
                 )
@@ -182,7 +174,7 @@ class Experiment:
                 finally:
                     runtime.close()
 
-    def _end_training(self, runtime: SerialRuntime | ProcessRuntime) -> None:
+    def _end_training(self, runtime: Runtime) -> None:
         self.on_stop()
         runtime.stop()
 
@@ -193,51 +185,11 @@ class Experiment:
         frames = steps * blueprint.frame_skip
         return Progress(steps, frames, updates=updates, **self.config.train.targets)
 
-    def _make_room(self, reopened: Reopened) -> None:
-        """Take back what was written after the checkpoint."""
-        try:
-            trim(self.folder.path, reopened.found.content.env_steps)
-            self.folder.weights.unlink(missing_ok=True)  # soon outdated; until then the checkpoint has them
-        except OSError as error:
-            raise Refused(f"{self.folder.path} can't be written to: {error.strerror}; make it writable") from error
-
     def _open_folder(self) -> RunFolder:
         if self._reopened is not None:
             return RunFolder(self._reopened.path)
         name = f"{self.config.algorithm.name}-{self.config.env.id}-seed{self.config.seed}"
         return RunFolder.create(self._run_path, name, self._overwrite)
-
-    def _resume_grade(self) -> str:
-        """How exactly this run could continue after an interruption."""
-        for role, device in self.config.runtime.devices.model_dump().items():
-            if device != "cpu":
-                return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
-        topology = find_recipe(self.config.algorithm.name).topology.kind
-        grade = EXACT if topology == "offline" else resume_grade(self.config.env)
-        if grade == EXACT and topology == "async":
-            return f"{EXACT} state, asynchronous: unrolls in flight are made again, with newer weights"
-        return grade
-
-    def _fitting_weights(self, path: Path, blueprint: Blueprint) -> dict[str, Array]:
-        """The weights to begin with, tried on a network before anything is made."""
-        _refuse_another_scale(path, blueprint)
-        network = blueprint.network("cpu")
-        weights = in_units_of_rewards(find_weights(path).arrays, weights_of(network))
-        try:
-            load_weights(network, weights)
-        except Refused as refusal:
-            raise Refused(f"--from {path}: {refusal}") from None
-        return weights
-
-
-def _refuse_another_scale(path: Path, blueprint: Blueprint) -> None:
-    """Refuse the weights of a run whose actions meant something else; a single file doesn't say."""
-    run = run_of(path)
-    if action_scale(blueprint.action_space) is None or not (run / MARK).is_file():
-        return
-    then, now = load_run_config(run).config.model.rescale_actions, blueprint.model.rescale_actions
-    if then != now:
-        raise Refused(f"--from {path} was trained with model.rescale_actions={shown(then)}; set it to the same")
 
 
 def train(

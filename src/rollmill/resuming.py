@@ -1,4 +1,4 @@
-"""Opening a run again: which config, which checkpoint, which weights."""
+"""Beginning from another run: which config, which checkpoint, which weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from typing import Any
 from rollmill.config.base import shown
 from rollmill.config.load import Loaded, flattened
 from rollmill.errors import Refused
+from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 from rollmill.persist.checkpoints import Checkpoints, Content, Found
-from rollmill.persist.run_folder import MARK
+from rollmill.persist.newest_weights import find_weights, run_of
+from rollmill.persist.rewind import trim
+from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.runtime.blueprint import Blueprint
 from rollmill.settings import ExperimentConfig, load_run_config
+from rollmill.spaces import action_scale
+from rollmill.types import Array
 
 MAY_CHANGE = ("train.", "runtime.", "observe.")  # the rest would make it another run
 
@@ -26,13 +32,21 @@ class Reopened:
     checkpoints: Checkpoints
     found: Found[Content]  # its newest good checkpoint
 
-    def renewed(self) -> Reopened:
-        """The same, or the newest checkpoint of another process that has continued the run meanwhile."""
-        if not self.checkpoints.has_changed():
-            return self
-        found = self.checkpoints.newest() or self.found
-        _refuse_complete(self.path, self.config, found)
-        return replace(self, found=found)
+    def claimed(self) -> Reopened:
+        """Call it once no other process writes: its files are taken back to its newest checkpoint.
+
+        That may be one of another process, which has continued the run meanwhile.
+        """
+        reopened = self
+        if self.checkpoints.has_changed():
+            reopened = replace(self, found=self.checkpoints.newest() or self.found)
+            _refuse_complete(self.path, self.config, reopened.found)
+        try:
+            trim(self.path, reopened.found.content.env_steps)
+            RunFolder(self.path).weights.unlink(missing_ok=True)  # soon outdated; until then the checkpoint has them
+        except OSError as error:
+            raise Refused(f"{self.path} can't be written to: {error.strerror}; make it writable") from error
+        return reopened
 
 
 def reopen(path: Path, overrides: Sequence[str] | Mapping[str, Any]) -> Reopened:
@@ -86,3 +100,19 @@ def _refuse_complete(path: Path, config: ExperimentConfig, found: Found[Content]
             f"{path} has made all its {what} ({done} of {target}); "
             f"raise train.{what} to continue: {config.train.continued(done)}"
         )
+
+
+def fitting_weights(path: Path, blueprint: Blueprint) -> dict[str, Array]:
+    """The weights for `--from path`, tried on a network before anything is made."""
+    run = run_of(path)
+    if action_scale(blueprint.action_space) is not None and (run / MARK).is_file():  # a single file doesn't say
+        then = load_run_config(run).config.model.rescale_actions
+        if then != blueprint.model.rescale_actions:
+            raise Refused(f"--from {path} was trained with model.rescale_actions={shown(then)}; set it to the same")
+    network = blueprint.network("cpu")
+    weights = in_units_of_rewards(find_weights(path).arrays, weights_of(network))
+    try:
+        load_weights(network, weights)
+    except Refused as refusal:
+        raise Refused(f"--from {path}: {refusal}") from None
+    return weights

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import Any
 
 from rollmill.errors import nearest
-from rollmill.events import Checkpointed, Event, Progress, Said
+from rollmill.events import Checkpointed, Checkpointing, Event, Progress, Said
 from rollmill.learners.learner import Learner
 from rollmill.persist.best import best_in
 from rollmill.persist.checkpoints import EVALUATION, Checkpoints, Content
 from rollmill.persist.parts import write_parts
 
+FLUSH_SECONDS = 5.0  # that a checkpoint waits for the other files of the run
+
 
 class Saver:
-    """Writes checkpoints and keeps account of them; a disk that fails costs checkpoints, never the run."""
+    """Writes checkpoints and counts them; a disk that fails costs checkpoints, never the run."""
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
-        self._written, self._failed, self._seconds = 0, 0, 0.0
+    def __init__(self, checkpoints: Checkpoints, flush: Callable[[float], bool]) -> None:
+        self._checkpoints, self._flush = checkpoints, flush
+        self._counts = {"written": 0, "failed": 0, "seconds": 0.0}  # in all processes of the run
         self._last: Path | None = None
         self._error: str | None = None
-        self._metrics: Mapping[str, float] = {}
+        self._metrics: Mapping[str, float] = {}  # of the last update
         self._has_complained = False
+
+    def restore(self, counts: Mapping[str, Any]) -> None:
+        """Count on from what a checkpoint holds as `saving`."""
+        self._counts |= counts
 
     def is_due(self, progress: Progress, metrics: Mapping[str, float]) -> bool:
         """Whether a checkpoint should be made after this update."""
@@ -37,65 +43,51 @@ class Saver:
         """Whether the last checkpoint is of another update."""
         return self._checkpoints.last_update != update
 
-    def save(self, learner: Learner, kept_with_it: Mapping[str, Any], begun: float) -> Event:
-        """Make a checkpoint, for which training has waited since `begun`; the event that reports it."""
-        try:
-            content = learner.capture()
-            content = replace(content, state={**content.state, "run": {**kept_with_it, "saving": self._with(begun)}})
-            self._last = self._checkpoints.write(content, self._metrics_of(learner).get(self._checkpoints.config.best))
-        except OSError as error:
-            self._failed += 1
-            is_news, self._error = self._error is None, f"{error.strerror or error}"
-            text = f"no checkpoint of update {learner.trainer.updates}: {self._error}; training continues"
-            return Said(learner.progress(), "checkpoint", text, "warning" if is_news else "info")
-        finally:
-            spent = perf_counter() - begun
-            self._seconds += spent
-        self._written += 1
-        return Checkpointed(learner.progress(), str(self._last), spent)
+    def save(self, learner: Learner, run: Mapping[str, Any]) -> Iterator[Event]:
+        """Make a checkpoint, with `run` for the next process; the other files of the run are written up to here first.
 
-    def totals(self) -> dict[str, Any]:
-        """The counts so far, for the next process of this run."""
-        return {"written": self._written, "failed": self._failed, "seconds": self._seconds}
-
-    def _with(self, begun: float) -> dict[str, Any]:
-        """The counts with the checkpoint in which they are stored.
-
-        Of its seconds those up to here: how long it takes to write is unknown before it is written.
+        So a resumed run finds no gap in them.
         """
-        spent = self._seconds + perf_counter() - begun
-        return {**self.totals(), "written": self._written + 1, "seconds": spent}
-
-    def restore(self, totals: Mapping[str, Any]) -> None:
-        """Count on from what a checkpoint has kept."""
-        self._written, self._failed, self._seconds = totals["written"], totals["failed"], totals["seconds"]
+        begun, progress = perf_counter(), learner.progress()
+        yield Checkpointing(progress)
+        if not self._flush(FLUSH_SECONDS):
+            yield Said(progress, "checkpoint", "a slow observer: its files may have a gap here", "warning")
+        scores, best = learner.sequencer.scores, self._checkpoints.config.best
+        metrics = {**self._metrics, "mean_100": scores.mean_100, "return_ema": scores.return_ema}
+        if self._metrics and best not in metrics and best != EVALUATION and not self._has_complained:
+            self._has_complained = True
+            text = f"checkpoint.best={best} is no metric of this run, so no checkpoint is kept as the best: "
+            yield Said(progress, "checkpoint", text + nearest(best, list(metrics)), "warning")
+        try:
+            self._last = self._checkpoints.write(self._content(learner, run, begun), metrics.get(best))
+            self._counts["written"] += 1
+            event: Event = Checkpointed(learner.progress(), str(self._last), perf_counter() - begun)
+        except OSError as error:
+            self._counts["failed"] += 1
+            level, self._error = "info" if self._error else "warning", error.strerror or str(error)
+            text = f"no checkpoint of update {progress.updates}: {self._error}; training continues"
+            event = Said(learner.progress(), "checkpoint", text, level)
+        self._counts["seconds"] += perf_counter() - begun
+        yield event
 
     def account(self, wall_seconds: float) -> dict[str, Any]:
         """For the summary: how many, how many failed, where, and what they cost."""
-        best = best_in(self._checkpoints.folder)
+        best, seconds = best_in(self._checkpoints.folder), self._counts["seconds"]
         return {
-            "written": self._written,
-            "failed": self._failed,
+            "written": self._counts["written"],
+            "failed": self._counts["failed"],
             "error": self._error,
             "last": None if self._last is None else str(self._last),
             "best": None if best is None else str(best),
-            "seconds": round(self._seconds, 4),
-            "share": self._seconds / max(wall_seconds, self._seconds, 1e-9),
+            "seconds": round(seconds, 4),
+            "share": seconds / max(wall_seconds, seconds, 1e-9),
         }
 
-    def complaint(self, learner: Learner) -> str | None:
-        """What is wrong with the name of the metric for the best checkpoint; reported once, after an update."""
-        name, known = self._checkpoints.config.best, self._metrics_of(learner)
-        if self._has_complained or not self._metrics or name in known or name == EVALUATION:
-            return None
-        self._has_complained = True
-        return f"checkpoint.best={name} is no metric of this run, so no checkpoint is kept as the best: " + nearest(
-            name, list(known)
-        )
-
-    def _metrics_of(self, learner: Learner) -> dict[str, float | None]:
-        scores = learner.sequencer.scores
-        return {**self._metrics, "mean_100": scores.mean_100, "return_ema": scores.return_ema}
+    def _content(self, learner: Learner, run: Mapping[str, Any], begun: float) -> Content:
+        content = learner.capture()
+        # this one counts too, with the seconds up to here: how long it takes to write is not known yet
+        counts = {"written": self._counts["written"] + 1, "seconds": self._counts["seconds"] + perf_counter() - begun}
+        return replace(content, state={**content.state, "run": {**run, "saving": {**self._counts, **counts}}})
 
 
 def write_dump(run: Path, evidence: Mapping[str, Mapping[str, Any]], message: str, progress: Progress) -> Path | None:

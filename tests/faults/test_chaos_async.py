@@ -8,7 +8,7 @@ import random
 import pytest
 from chaos import STEPS, kill_plan, retraced, run_through
 
-from rollmill.flight.log import Note, UpdateEntry, read_flight
+from rollmill.flight.records import Note, UpdateEntry, read_flight
 
 pytestmark = pytest.mark.slow
 

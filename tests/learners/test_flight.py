@@ -245,8 +245,7 @@ def test_what_an_update_was_to_learn_from_is_kept_if_it_ended_the_run(tmp_path):
     path = tmp_path / "log"
     writer = write(path, 2)
     writer.consumed(3, [(Ticket(1, 2, 2), 4, unroll())])
-    writer.note("stopped", 2, status="detected")
-    writer.close()
+    writer.end(2, WEIGHTS, "detected", 1.0)
     attempt = read_flight(path).entries[-2]
     assert isinstance(attempt, AttemptEntry)
     assert (attempt.update, attempt.unrolls[0][:2]) == (3, (Ticket(1, 2, 2), 4))

@@ -9,8 +9,7 @@ import torch
 
 from rollmill import nested
 from rollmill.algorithms.policy import PolicyContext, StochasticPolicy
-from rollmill.doctor.model_check import check_network
-from rollmill.doctor.unread_keys import refuse_unread
+from rollmill.doctor.model_check import check_network, refuse_unread
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
 from rollmill.models.convolutions import ListedCNN, NatureCNN, SmallCNN, same_margins

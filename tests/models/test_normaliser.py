@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollmill.doctor.unread_keys import refuse_unread
+from rollmill.doctor.model_check import refuse_unread
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network

@@ -23,6 +23,7 @@ from rollmill.observe.config import EvaluateConfig, ObserveConfig
 from rollmill.observe.periodic_evaluation import EvaluationObserver
 from rollmill.persist.best import EvaluatedCheckpoints
 from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints
+from rollmill.persist.rewind import trim
 
 TINY = {
     "env": {"id": "CartPole-v1", "groups": 2, "group_size": 4},
@@ -183,6 +184,7 @@ def test_a_resumed_run_goes_on_with_the_rows_up_to_its_checkpoint(run):
     rows = ["128,1,10,20.0,18.0,22.0,1.0\n", "256,2,10,30.0,,,1.0\n", "512,4,10,40.0,38.0,42.0,1.0\n", "640,5,1"]
     (run / "evaluations.csv").write_text(HEADER + "".join(rows))
     (run / "checkpoints" / ".held-000000005").mkdir()
+    trim(run, 300)
     evaluation = observer(run, [])
     evaluation.receive(started(300))
     evaluation.close()

@@ -11,13 +11,12 @@ import tracer_parts
 from tracer_reading import SIZE, STEPS, Reader, run
 
 from rollmill.algorithms.appo import APPOConfig
-from rollmill.doctor.oversubscription import oversubscribed_threads
-from rollmill.doctor.preflight import draw_blueprint
+from rollmill.doctor.preflight import draw_blueprint, oversubscribed_threads
 from rollmill.errors import Refused
 from rollmill.events import Updated
 from rollmill.experiment import Experiment, load_config
 from rollmill.fields import Fields
-from rollmill.flight.log import Note, UpdateEntry, read_flight
+from rollmill.flight.records import Note, UpdateEntry, read_flight
 from rollmill.launch.process import usable_cores
 from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig

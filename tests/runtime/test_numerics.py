@@ -140,7 +140,9 @@ def resumed(folder, **overrides):
 
 def elsewhere(monkeypatch, **changes):
     here = numerics.facts("native")
-    monkeypatch.setattr("rollmill.session.facts", lambda mode: {**here, "fingerprint": "of another machine", **changes})
+    monkeypatch.setattr(
+        "rollmill.experiment.facts", lambda mode: {**here, "fingerprint": "of another machine", **changes}
+    )
 
 
 def test_a_resume_on_a_machine_that_rounds_differently_says_so_and_is_approximate(tmp_path, monkeypatch):
@@ -171,12 +173,12 @@ def test_a_resume_with_other_numerics_names_the_setting(tmp_path, monkeypatch):
 
 
 def test_a_resume_on_the_same_machine_or_of_an_older_run_claims_nothing(tmp_path, monkeypatch):
-    from rollmill.session import Session
+    from rollmill.history import History
 
     run = stopped_early(tmp_path / "run")
     assert resumed(run)[1:3] == ([], "exact")
-    kept = Session._kept
-    monkeypatch.setattr(Session, "_kept", lambda self: {k: v for k, v in kept(self).items() if k != "numerics"})
+    state = History.state
+    monkeypatch.setattr(History, "state", lambda self: {k: v for k, v in state(self).items() if k != "numerics"})
     old = stopped_early(tmp_path / "old")
     monkeypatch.undo()
     elsewhere(monkeypatch)

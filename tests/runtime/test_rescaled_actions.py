@@ -106,7 +106,7 @@ def without_rescaling(config):
 def test_a_run_from_before_keeps_clipping(tmp_path, monkeypatch):
     path = tmp_path / "run"
     with monkeypatch.context() as old:
-        old.setattr("rollmill.session.identity", without_rescaling)
+        old.setattr("rollmill.history.identity", without_rescaling)
         run = rollmill.train(RUN, run=path, **{"model.rescale_actions": False})
     text = (path / "config.yaml").read_text()
     assert "  rescale_actions: false\n" in text

@@ -1,4 +1,4 @@
-"""Replay and offline learning through the whole system: killed, resumed to the same hash, retraced; `replay_parts.py`."""
+"""Replay and offline learning through the whole system: killed, resumed to the same hash, retraced."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def killed(run, *words):
     deadline = time.monotonic() + 120
     try:
         while len(list((run / "checkpoints").glob("[0-9]*"))) < 2:
-            assert process.poll() is None and time.monotonic() < deadline
+            assert process.poll() is None
+            assert time.monotonic() < deadline
             time.sleep(0.01)
     finally:
         process.send_signal(signal.SIGKILL)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+
 from rollmill.algorithms.registry import find_recipe
 from rollmill.doctor.env_check import check_group
-from rollmill.doctor.model_check import check_network
-from rollmill.doctor.unread_keys import refuse_unread
+from rollmill.doctor.model_check import check_network, refuse_unread
 from rollmill.errors import Refused
+from rollmill.launch.process import usable_cores
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import DevicesConfig
 from rollmill.runtime.graph import Graph
 from rollmill.runtime.topology import TOPOLOGIES
 from rollmill.settings import ExperimentConfig
+
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # a user who sets one of them has chosen how threads wait
 
 
 def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool = True) -> Blueprint:
@@ -67,6 +72,24 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
 def draw_graph(blueprint: Blueprint) -> Graph:
     """The component graph in the topology that the recipe names."""
     return TOPOLOGIES[blueprint.recipe.topology.kind](blueprint)
+
+
+def oversubscribed_threads(blueprint: Blueprint, variables: Mapping[str, str] = os.environ) -> str | None:
+    """A warning where asynchronous training would be many times slower than with one learner thread.
+
+    The threads of an operation wait for each other in busy loops, for milliseconds, and block an actor that has to
+    share a core with them. It can't be changed from here: OpenMP reads the variables when torch is loaded.
+    """
+    threads, workers, cores = blueprint.runtime.threads.learner, blueprint.runtime.workers, len(usable_cores())
+    if not blueprint.overlaps or threads == 1 or threads + workers <= cores:
+        return None
+    if any(name in variables for name in WAITING):
+        return None
+    return (
+        f"runtime.threads.learner={threads} with {workers} worker{'s' if workers > 1 else ''} on {cores} cores: "
+        "threads that wait for each other keep the workers' cores busy; "
+        "set it to 1, or OMP_WAIT_POLICY=passive in the environment"
+    )
 
 
 def _check_devices(devices: DevicesConfig) -> None:

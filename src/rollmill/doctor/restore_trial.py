@@ -10,14 +10,19 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rollmill import seeding
+from rollmill import nested, seeding
+from rollmill.actors.restore import restore_rows
+from rollmill.actors.snapshots import snapshot_row, take_snapshots
+from rollmill.algorithms.registry import find_recipe
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, EnvironmentFailed
 from rollmill.envs.make import make_group
 from rollmill.envs.snapshot_bytes import row_bytes
 from rollmill.errors import RollmillError
-from rollmill.types import Array
+from rollmill.settings import ExperimentConfig
+from rollmill.spaces import action_spec
+from rollmill.types import Array, ResumePoint
 
 EXACT = "exact"
 EXACT_LATER = "exact from the next episode"
@@ -25,6 +30,18 @@ EXACT_LATER = "exact from the next episode"
 _HISTORY = (3, 2)  # steps of episodes before, so that a fresh environment is compared with a used one
 _STEPS = 24  # from there to where the episodes are restored
 _FUTURE = 8  # steps that must then be equal
+
+
+def run_grade(config: ExperimentConfig) -> str:
+    """How exactly a run could continue after an interruption."""
+    for role, device in config.runtime.devices.model_dump().items():
+        if device != "cpu":
+            return f"approximate: runtime.devices.{role}={device} doesn't repeat its sums bit for bit"
+    topology = find_recipe(config.algorithm.name).topology.kind
+    grade = EXACT if topology == "offline" else resume_grade(config.env)
+    if grade == EXACT and topology == "async":
+        return f"{EXACT} state, asynchronous: unrolls in flight are made again, with newer weights"
+    return grade
 
 
 def resume_grade(config: EnvConfig, seconds: float = 2.0) -> str:
@@ -60,7 +77,8 @@ def _trial(fresh_player: Callable[[], _Player], draw: Generator, start: float, s
     copy = fresh_player()
     copy.begin(copy.everyone, original.seeds)
     begins_equally = copy.first == original.first
-    is_restored = _restore(copy, original) and _continues_equally(copy, original, draw, start + seconds)
+    restored = restore_rows(copy.group, original.point(), copy.seeds, copy.everyone)
+    is_restored = restored.all() and _continues_equally(copy, original, draw, start + seconds)
     seeds = _seeds(original, draw)
     for player in (original, copy):
         player.begin(player.everyone, seeds)
@@ -84,6 +102,7 @@ class _Player:
         self.seeds = np.zeros(group.size, np.int64)
         self.first = [b""] * group.size  # observations
         self.actions: list[list[Array]] = [[] for _ in range(group.size)]
+        self.returns = np.zeros(group.size)
 
     def begin(self, rows: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Start episodes; a single failure of an environment ends the trial."""
@@ -93,6 +112,7 @@ class _Player:
         for k in np.flatnonzero(rows).tolist():
             self.first[k] = row_bytes(self.group.obs, k)
             self.actions[k].clear()
+            self.returns[k] = 0.0
 
     def step(self, action: Array, rows: NDArray[np.bool_]) -> tuple[list[bytes], NDArray[np.bool_]]:
         """Step; returns the outcome as bytes, and which episodes ended."""
@@ -100,6 +120,7 @@ class _Player:
             self.actions[k].append(action[k].copy())
         result = self.group.step(action, rows)
         self._refuse_troubles()
+        self.returns += result.reward
         outcome = [array.tobytes() for array in result] + self.shown()
         return outcome, result.terminated | result.truncated
 
@@ -111,6 +132,17 @@ class _Player:
             action = random_actions(self.group.action_space, self.group.size, draw)
             _, ended = self.step(action, self.everyone)
             self.begin(ended, _seeds(self, draw))
+
+    def point(self) -> ResumePoint:
+        """What another group needs to continue from here."""
+        group, zeros = self.group, np.zeros(self.group.size, np.int64)
+        snapshots = np.zeros((group.size, snapshot_row(group.snapshot_size)), np.uint8)
+        if snapshots.size:
+            take_snapshots(group, self.everyone, snapshots)
+        spec, obs = action_spec(group.action_space), nested.map_leaves(np.copy, group.obs)
+        actions = tuple(np.array(taken, spec.dtype).reshape(-1, *spec.shape) for taken in self.actions)
+        lengths = np.array([len(taken) for taken in self.actions])
+        return ResumePoint(obs, zeros > 0, {}, zeros, self.returns.copy(), lengths, zeros, snapshots, actions)
 
     def shown(self) -> list[bytes]:
         """The observations of all rows."""
@@ -128,28 +160,6 @@ class _Player:
 
 def _seeds(player: _Player, draw: Generator) -> NDArray[np.int64]:
     return draw.integers(2**31, size=player.group.size)
-
-
-def _restore(copy: _Player, original: _Player) -> bool:
-    """Restore the state of the original in every row of the copy, just reset; by snapshot or else by replay."""
-    return all(_restore_row(copy, original, k) for k in range(copy.group.size))
-
-
-def _restore_row(copy: _Player, original: _Player, k: int) -> bool:
-    snapshot = original.group.snapshot(k) if original.group.snapshot_size else b""
-    shown = original.shown()[k]
-    row = np.arange(copy.group.size) == k
-    if snapshot and len(snapshot) <= original.group.snapshot_size:
-        with suppress(ValueError):
-            copy.group.restore(k, snapshot)
-            if copy.shown()[k] == shown:
-                return True
-        copy.begin(row, original.seeds)
-    for action in original.actions[k]:
-        _, ended = copy.step(np.stack([action] * copy.group.size), row)
-        if ended.any():
-            return False
-    return copy.shown()[k] == shown
 
 
 def _continues_equally(copy: _Player, original: _Player, draw: Generator, deadline: float) -> bool:

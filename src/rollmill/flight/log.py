@@ -12,9 +12,8 @@ import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from itertools import chain, count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,15 +34,15 @@ from rollmill.flight.records import (
 )
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
+from rollmill.persist.writing import AppendedFile, unused
 from rollmill.types import Array, Metrics, Ticket
 
-__all__ = ["NAME", "Flight", "FlightWriter", "NoFlight", "checksums", "learned_checksum"]
 
+class Flight:
+    """Receives the learner's choices and does nothing with them; `FlightWriter` logs them, a retrace compares them."""
 
-class Flight(Protocol):
-    """Receives the learner's choices: to log them, or to compare them with a log."""
-
-    pending: tuple[Consumed, ...]  # what was consumed since the last update
+    pending: tuple[Consumed, ...] = ()  # what was consumed since the last update
+    mark: int | None = None  # of this process in the log; None where it writes none
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
         """What an update learns from will depend on these unrolls too (ticket, incarnation of the actor, arrays)."""
@@ -56,6 +55,14 @@ class Flight(Protocol):
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
         """A rare event happened."""
+
+    def news(self) -> str | None:
+        """Why the log has a gap or has ended, once."""
+        return None
+
+    def end(self, update: int, weights: Mapping[str, Array], status: str, seconds: float) -> dict[str, Any] | None:
+        """The run has ended after `seconds` of training in this process; what the summary says about the log."""
+        return None
 
 
 def checksums(unroll: Mapping[str, Nested], fields: Fields) -> tuple[int, ...]:
@@ -85,38 +92,18 @@ def _crc(array: Array, value: int) -> int:
     return zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", value)
 
 
-class NoFlight:
-    """No log is kept."""
-
-    pending: tuple[Consumed, ...] = ()
-
-    def updating(self, update: int) -> None:
-        """Nothing."""
-
-    def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
-        """Nothing."""
-
-    def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
-        """Nothing."""
-
-    def note(self, kind: str, update: int, **facts: Any) -> None:
-        """Nothing."""
-
-
-class FlightWriter:
+class FlightWriter(Flight):
     """Appends to the flight log of a run; each record is written completely before the next update begins.
 
     A full disk ends the log but not the run; `complaint` is the message about it.
     """
 
     def __init__(self, path: Path, hash_every: int, fields: Fields) -> None:
-        self._hash_every, self._fields = hash_every, fields
-        self.pending: tuple[Consumed, ...] = ()  # unrolls of the update that comes next
+        self._file, self._hash_every, self._fields = AppendedFile(path), hash_every, fields
         self._crc = 0
-        self._file: int | None = None
+        self._is_reported = False
         self.complaint: str | None = None
         self.gap: str | None = None  # what was lost before this process began
-        self.mark: int | None = None  # of this process: the checksum of its `begun`, once it is written
         self.bytes = 0  # of the whole file, with what earlier processes of the run have written
         self.cpu_seconds = 0.0  # of this thread, spent here
         try:
@@ -134,9 +121,6 @@ class FlightWriter:
         )
         self.cpu_seconds += time.thread_time() - begun
 
-    def updating(self, update: int) -> None:
-        """Nothing."""
-
     def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
         """Log the update, and at intervals a hash of all parameters."""
         begun = time.thread_time()
@@ -147,65 +131,62 @@ class FlightWriter:
         self._append(*records)
         self.cpu_seconds += time.thread_time() - begun
 
-    def hash(self, update: int, weights: Mapping[str, Array]) -> None:
-        """Write a hash of all parameters now."""
-        self._append(HashEntry(update, parameters_sha256(dict(weights))).pack())
-
     def begin(self, update: int, **facts: Any) -> None:
         """Record that this process continues after an update, with settings that may differ from those before."""
         self.note("begun", update, **facts)
-        self.mark = None if self._file is None else self._crc
+        self.mark = None if self.complaint else self._crc  # the checksum of that record
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
-        """Log a rare event; for `stopped` also the unrolls of an update that failed and ended the run."""
-        if kind == "stopped" and self.pending:
-            self._append(AttemptEntry(update + 1, self.pending).pack())
+        """Log a rare event."""
         self._append(Note(kind, update, facts).pack())
+
+    def news(self) -> str | None:
+        """Why the log has a gap or has ended, once."""
+        trouble = None if self._is_reported else self.complaint or self.gap
+        self._is_reported |= trouble is not None
+        return trouble
+
+    def end(self, update: int, weights: Mapping[str, Array], status: str, seconds: float) -> dict[str, Any]:
+        """Log the last hash, the unrolls of an update that failed and ended the run, and how it ended."""
+        self._append(HashEntry(update, parameters_sha256(dict(weights))).pack())
+        if self.pending:
+            self._append(AttemptEntry(update + 1, self.pending).pack())
+        self.note("stopped", update, status=status)
+        self.close()
+        lost = self.complaint or self.gap
+        share = self.cpu_seconds / max(seconds, 1e-9)
+        return {"bytes": self.bytes, "cpu_share": share, **({} if lost is None else {"lost": lost})}
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self._file.close()
 
     def _open(self, path: Path) -> None:
         """Continue after the last whole record; half a record of a process that was killed is cut off."""
-        read = read_flight(path) if path.is_file() else None
-        if read is not None and read.damage is not None:
-            aside = _unused(path.with_name(f"{path.name}.damaged"))
-            aside.write_bytes(path.read_bytes())
-            self.gap = f"{read.damage}; all from there on is in {aside.name}, and this run can't be retraced beyond it"
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if read is not None and read.size:
-            os.ftruncate(self._file, read.size)
-            os.lseek(self._file, 0, os.SEEK_END)
-            self._crc, self.bytes = read.crc, read.size
-        else:
-            os.ftruncate(self._file, 0)
+        if path.is_file():
+            read = read_flight(path)
+            if read.damage is not None:
+                aside = unused(path.with_name(f"{path.name}.damaged"))
+                aside.write_bytes(path.read_bytes())
+                beyond = f"all from there on is in {aside.name}, and this run can't be retraced beyond it"
+                self.gap = f"{read.damage}; {beyond}"
+            os.truncate(path, read.size)
+            self._crc = read.crc
+        self.bytes = self._file.open()
+        if not self.bytes:
             self._write(MAGIC)
 
     def _append(self, *payloads: bytes) -> None:
-        if self._file is None:
-            return
-        data, self._crc = chained(payloads, self._crc)
-        try:
-            self._write(data)
-        except OSError as error:
-            self._give_up(error)
+        if self.complaint is None:
+            data, self._crc = chained(payloads, self._crc)
+            try:
+                self._write(data)
+            except OSError as error:
+                self._give_up(error)
 
     def _write(self, data: bytes) -> None:
-        assert self._file is not None
-        while data:
-            written = os.write(self._file, data)
-            self.bytes += written
-            data = data[written:]
+        self._file.write(data)
+        self.bytes += len(data)
 
     def _give_up(self, error: OSError) -> None:
-        self.close()
         self.complaint = f"{NAME} can't be written ({error.strerror}); this run can't be retraced beyond here"
-
-
-def _unused(path: Path) -> Path:
-    """The path, or the path with the first unused number appended."""
-    numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
-    return next(name for name in chain([path], numbered) if not name.exists())

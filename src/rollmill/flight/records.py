@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,10 +38,6 @@ class Consumed(NamedTuple):
     ticket: Ticket
     incarnation: int  # of its actor: how often that was rebuilt before
     checksums: tuple[int, ...]  # in the order of CHECKSUMS
-
-    def pack(self) -> bytes:
-        """As part of a record."""
-        return _UNROLL.pack(*self.values())
 
     def values(self) -> list[int]:
         """As plain numbers."""
@@ -197,14 +193,15 @@ def _may_be_cut(payload: bytes, length: int) -> bool:
 
 
 def _pack_update(kind: bytes, update: int, learned: int, unrolls: Sequence[Consumed]) -> bytes:
-    return _UPDATE.pack(kind, update, learned, len(unrolls)) + b"".join(unroll.pack() for unroll in unrolls)
+    head = _UPDATE.pack(kind, update, learned, len(unrolls))
+    return head + b"".join(_UNROLL.pack(*unroll.values()) for unroll in unrolls)
 
 
 def _entry(payload: bytes) -> Entry:
     kind = payload[:1]
     if kind in (_UPDATED, _ATTEMPTED):
         _, update, learned, count = _UPDATE.unpack_from(payload)
-        unrolls = tuple(_unrolls(payload[_UPDATE.size :]))
+        unrolls = tuple(map(Consumed.of, _UNROLL.iter_unpack(payload[_UPDATE.size :])))
         if len(unrolls) != count:
             raise ValueError("unrolls are missing")
         return UpdateEntry(update, learned, unrolls) if kind == _UPDATED else AttemptEntry(update, unrolls)
@@ -215,7 +212,3 @@ def _entry(payload: bytes) -> Entry:
         raise ValueError("unknown kind")
     facts = json.loads(payload[1:])
     return Note(facts.pop("kind"), facts.pop("update"), facts)
-
-
-def _unrolls(data: bytes) -> Iterator[Consumed]:
-    yield from map(Consumed.of, _UNROLL.iter_unpack(data))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rollmill.events import Progress
-from rollmill.flight.log import Flight, NoFlight
+from rollmill.flight.log import Flight
 from rollmill.learners.journal import Journal
 from rollmill.learners.ledger import FlightLedger, Ledger
 from rollmill.learners.scores import Ended, Scores
@@ -41,7 +41,7 @@ class Sequencer:
     ) -> None:
         self.tickets, self.store = tickets, store
         self.ledger: Ledger = FlightLedger(tickets, flow, versions_kept)
-        self.flight: Flight = NoFlight()
+        self.flight = Flight()
         self.tap: Tap | None = None
         self.scores = Scores()
         self.env_steps = 0

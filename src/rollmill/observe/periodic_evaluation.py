@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -81,7 +80,7 @@ class EvaluationObserver:
     def receive(self, event: Event) -> None:
         """Take note of checkpoints, and see to the process."""
         if isinstance(event, RunStarted):
-            self._rows = _trim(self._run / "evaluations.csv", event.progress.env_steps)
+            self._rows = _read_rows(self._run / "evaluations.csv")
             self._checkpoints.sweep(event.progress.updates)
         elif isinstance(event, Checkpointed):
             self._wanted = _Checkpoint(Path(event.path), event.progress.env_steps, event.progress.updates)
@@ -196,22 +195,16 @@ def _read_row(ended: _Running, seconds: float) -> EvaluationRow | None:
     return EvaluationRow(ended.checkpoint.env_steps, ended.checkpoint.updates, *numbers, round(seconds, 3))
 
 
-def _trim(path: Path, env_steps: int) -> list[EvaluationRow]:
-    """The rows up to where a run continues; later ones, and what was cut short, are removed from the file."""
+def _read_rows(path: Path) -> list[EvaluationRow]:
+    """The evaluations of earlier processes, as far as the file is whole."""
     if not path.is_file():
         return []
-    kept = []
+    rows = []
     with path.open(encoding="utf-8", newline="") as file:
         for values in csv.DictReader(file):
             with suppress(TypeError, ValueError, KeyError):
                 whole = {key: int(values[key]) for key in ("env_steps", "updates", "episodes")}
                 mean, seconds = float(values["mean"]), float(values["seconds"])
                 low, high = (float(values[key]) if values[key] else None for key in ("low", "high"))
-                if whole["env_steps"] <= env_steps:
-                    kept.append(EvaluationRow(**whole, mean=mean, low=low, high=high, seconds=seconds))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(EvaluationRow)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in kept)
-    write_atomically(path, text.getvalue())
-    return kept
+                rows.append(EvaluationRow(**whole, mean=mean, low=low, high=high, seconds=seconds))
+    return rows

@@ -62,8 +62,7 @@ class SummaryObserver:
             self._spent += event.seconds
             self._known["checkpoints"] = {"written": self._written, "last": event.path, "seconds": self._spent}
         elif isinstance(event, WorkerReplaced):
-            part = {name: getattr(event, name) for name in ("place", "reason", "seconds", "replay_seconds")}
-            self._replaced.append({**part, "update": event.progress.updates})
+            self._replaced.append(event.record)
             self._known["failures"] = {"workers": self._replaced}
 
     def _running(self, event: Event) -> dict[str, Any]:

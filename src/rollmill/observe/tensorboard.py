@@ -7,13 +7,12 @@ import math
 import socket
 import time
 from collections.abc import Mapping
-from itertools import count
 from pathlib import Path
 
 from rollmill.events import Checkpointing, EpisodesEnded, Event, RunStarted
 from rollmill.observe.metrics import NONE_ENDED, MetricsWindow, Row
 from rollmill.observe.observer import Overflow
-from rollmill.persist.writing import AppendedFile
+from rollmill.persist.writing import AppendedFile, unused
 
 
 class TensorBoardObserver:
@@ -51,7 +50,7 @@ class TensorBoardObserver:
         now = time.time()
         self._folder.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
         if self._file is None:
-            self._file = AppendedFile(_unused(self._folder, f"events.out.tfevents.{now:.0f}.{socket.gethostname()}"))
+            self._file = AppendedFile(unused(self._folder / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}"))
         records = [Record(wall_time=now, file_version="brain.Event:2")] if self._file.open() == 0 else []
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         records.append(Record(wall_time=now, step=step, summary=summary))
@@ -60,12 +59,6 @@ class TensorBoardObserver:
         for record in records:
             writer.write(record.SerializeToString())
         self._file.write(framed.getvalue())
-
-
-def _unused(folder: Path, name: str) -> Path:
-    """A path that doesn't exist: a run that is resumed within the same second writes a file of its own."""
-    paths = (folder / (f"{name}.{number}" if number else name) for number in count())
-    return next(path for path in paths if not path.exists())
 
 
 def scalars(row: Row, random_return: float | None) -> dict[str, float]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
-from rollmill.persist.parts import sync_folder
+from rollmill.persist.writing import link_atomically, remove, sync_folder
 
 EVALUATED = "evaluated"  # the link
 _HELD = ".held-"  # what all that is not finished begins with
@@ -60,11 +59,7 @@ class EvaluatedCheckpoints:
             self.let_go(held)
         else:
             os.rename(held, kept)
-        draft = self.folder / f"{_HELD}{EVALUATED}"
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        os.symlink(kept.name, draft)
-        os.replace(draft, self.folder / EVALUATED)
+        link_atomically(self.folder / EVALUATED, kept.name, self.folder / f"{_HELD}{EVALUATED}")
         sync_folder(self.folder)
         for name in os.listdir(self.folder):
             if _KEPT.fullmatch(name) and name != kept.name:
@@ -83,7 +78,4 @@ class EvaluatedCheckpoints:
         if link.is_symlink() and not link.exists():
             link.unlink()
         for path in self.folder.glob(f"{_HELD}*"):
-            if path.is_symlink():
-                path.unlink(missing_ok=True)
-            else:
-                self.let_go(path)
+            remove(path)

@@ -3,7 +3,7 @@
 In the order of calls:
 
     checkpoints = Checkpoints(run / "checkpoints", config)
-    found = checkpoints.newest()  # resume from found.content, say checkpoints.complaints
+    found = checkpoints.newest()  # resume from found.content, report checkpoints.complaints
     while training:
         if checkpoints.due(update, perf_counter()):
             checkpoints.write(Content(arrays, state, update, env_steps), metric)
@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -25,7 +25,8 @@ from pydantic import Field
 
 from rollmill.config.base import Config
 from rollmill.persist.best import EVALUATED
-from rollmill.persist.parts import Checkpoint, Content, Damaged, Manifest, Metric, Unjudged, sync_folder, write_parts
+from rollmill.persist.parts import Checkpoint, Content, Damaged, Manifest, Metric, Unjudged, write_parts
+from rollmill.persist.writing import link_atomically, remove, sync_folder
 
 __all__ = ["EVALUATION", "Checkpoint", "CheckpointConfig", "Checkpoints", "Content", "Damaged", "Found", "Unjudged"]
 
@@ -59,13 +60,8 @@ class Found(Generic[T]):
     """What was read from the newest good checkpoint, and a sentence about each newer one that is not good."""
 
     content: T
-    checkpoint: Checkpoint
-    complaints: list[str] = field(default_factory=list)
-
-    @property
-    def path(self) -> Path:
-        """The folder of the checkpoint."""
-        return self.checkpoint.path
+    path: Path  # of the checkpoint
+    complaints: list[str]
 
 
 class _Name(NamedTuple):
@@ -97,8 +93,7 @@ class Checkpoints:
         self.config = config
         self.complaints: list[str] = []  # of the last `newest()`, also if it found none
         self._listed: set[_Name] = set()  # all that were there then
-        self._manifests: dict[_Name, Manifest] = {}  # of the checkpoints that seem good
-        self._condemned: set[_Name] = set()  # those that are damaged
+        self._known: dict[_Name, Manifest | None] = {}  # of the checkpoints that seem good; None: it is damaged
         self._current: _Name | None = None  # the one that was found or written last
         self._last_due: tuple[int, float] | None = None
 
@@ -108,9 +103,9 @@ class Checkpoints:
         return None if self._current is None else self._current.update
 
     def due(self, update: int, seconds: float) -> bool:
-        """Whether to write now, by the clock reading `seconds`; counts as tried, so a full disk isn't asked each time.
+        """Whether to write now, by the clock reading `seconds`; counts as tried, so a full disk isn't tried each time.
 
-        The first question is answered with yes (checkpoint 0), except at the update that `newest()` has found.
+        The first call returns True (checkpoint 0), except at the update that `newest()` has found.
         """
         if self._last_due is None:
             is_due = update != self.last_update
@@ -128,8 +123,7 @@ class Checkpoints:
     def write(self, content: Content, metric: float | None = None) -> Path:
         """Put a checkpoint on the disk, point the links at it and remove those that need not be kept.
 
-        OSError means that nothing can be said for the new one and all others are as they were; a folder that is gone
-        is made again.
+        After an OSError the new one may be missing; all others are as they were. A folder that is gone is made again.
         """
         self._make_folder()
         self._sweep()
@@ -147,7 +141,7 @@ class Checkpoints:
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
-        self._manifests[name], self._current = manifest, name
+        self._known[name], self._current = manifest, name
         # From here on the checkpoint is safe; links and old checkpoints can wait for the next time.
         self._survey()
         self._link("latest", str(name))
@@ -163,7 +157,7 @@ class Checkpoints:
         return self.newest_with(Checkpoint.content)
 
     def newest_with(self, read: Callable[[Checkpoint], T]) -> Found[T] | None:
-        """The newest checkpoint of which `read` finds all that it reads to be good; the links are not asked."""
+        """The newest checkpoint of which `read` finds all that it reads to be good; the links are not used."""
         self.complaints = []
         try:
             self._listed = self._names()
@@ -181,11 +175,10 @@ class Checkpoints:
             except Damaged as damaged:
                 self.complaints.append(str(damaged))
                 if not isinstance(damaged, Unjudged):
-                    self._condemned.add(name)
+                    self._known[name] = None
             else:
-                self._condemned.discard(name)
-                self._manifests[name], self._current = checkpoint.manifest, name
-                return Found(content, checkpoint, list(self.complaints))
+                self._known[name], self._current = checkpoint.manifest, name
+                return Found(content, path, list(self.complaints))
         return None
 
     def has_changed(self) -> bool:
@@ -216,95 +209,72 @@ class Checkpoints:
 
     def _previous(self) -> Checkpoint | None:
         """The checkpoint from which this run came to where it is; only its chunks are surely those of the same name."""
-        if self._current is None or self._current not in self._manifests:
+        if self._current is None or (manifest := self._known.get(self._current)) is None:
             return None
-        return Checkpoint(self._path(self._current), self._manifests[self._current])
+        return Checkpoint(self._path(self._current), manifest)
 
     def _sweep(self) -> None:
         """Remove what processes that are gone have left half done."""
         for entry in os.listdir(self.folder):
             if (match := _HIDDEN.fullmatch(entry)) and _is_gone(int(match[1])):
-                _remove(self.folder / entry)
+                remove(self.folder / entry)
 
     def _survey(self) -> None:
-        """Know the manifest of every checkpoint in the folder."""
+        """Know every checkpoint in the folder; those that can't be judged are neither counted nor removed."""
         try:
             present = self._names()
         except OSError:
-            return  # what is known already has to do
-        self._condemned &= present
-        self._manifests = {name: known for name, known in self._manifests.items() if name in present - self._condemned}
-        for name in present - self._manifests.keys() - self._condemned:
+            return  # use what is known already
+        self._known = {name: manifest for name, manifest in self._known.items() if name in present}
+        for name in present - self._known.keys():
             try:
                 manifest = Checkpoint(self._path(name)).manifest
-            except Unjudged:  # neither counted nor removed
+                if manifest.update == name.update:
+                    self._known[name] = manifest
+            except Unjudged:
                 continue
             except Damaged:
-                self._condemned.add(name)
-                continue
-            if manifest.update == name.update:
-                self._manifests[name] = manifest
+                self._known[name] = None
 
-    def _line(self) -> list[_Name]:
+    def _line(self) -> dict[_Name, Manifest]:
         """The checkpoints that led to the present state of the run, newest first; of an update the last one.
 
         Higher ones are of a line that was given up, e.g. because it was damaged: they are left alone until passed.
         """
-        line = {name.update: name for name in sorted(self._manifests) if self._current is None or name <= self._current}
-        return sorted(line.values(), reverse=True)
-
-    def _value(self, name: _Name) -> float | None:
-        metric = self._manifests[name].metric
-        return metric.value if metric is not None and metric.name == self.config.best else None
+        passed = sorted(name for name in self._known if self._current is None or name <= self._current)
+        last = {name.update: (name, known) for name in passed if (known := self._known[name]) is not None}
+        return dict(sorted(last.values(), key=lambda pair: pair[0], reverse=True))
 
     def _best(self) -> _Name | None:
         """The earliest among those with the highest value: it is never removed, so it needs no record of its own."""
-        values = [(name, value) for name in reversed(self._line()) if (value := self._value(name)) is not None]
-        return max(values, key=lambda pair: pair[1])[0] if values else None
+        metrics = [(name, manifest.metric) for name, manifest in reversed(self._line().items())]
+        values = {name: metric.value for name, metric in metrics if metric and metric.name == self.config.best}
+        return max(values, key=values.__getitem__, default=None)
 
     def _milestones(self) -> set[_Name]:
         """The first checkpoint after each multiple: never removed either, so those after it stay recognisable."""
         if self.config.milestone_steps is None:
             return set()
-        first = {self._manifests[name].env_steps // self.config.milestone_steps: name for name in self._line()}
+        first = {known.env_steps // self.config.milestone_steps: name for name, known in self._line().items()}
         return {name for multiple, name in first.items() if multiple > 0}
 
     def _prune(self) -> None:
         """Remove what the present checkpoint has passed and nothing keeps; first renamed, so no half of one is seen."""
-        kept = {*self._line()[: self.config.keep], self._best(), *self._milestones()}
-        for name in {*self._manifests, *self._condemned} - kept:
+        kept = {*list(self._line())[: self.config.keep], self._best(), *self._milestones()}
+        for name in self._known.keys() - kept:
             if self._current is not None and name < self._current:
                 with suppress(OSError):
                     trash = self._hidden("trash", str(name))
                     os.rename(self._path(name), trash)
-                    _remove(trash)
+                    remove(trash)
 
     def _link(self, name: str, target: str) -> None:
         link = self.folder / name
-        if link.is_symlink() and os.readlink(link) == target:
-            return
-        draft = self._hidden("draft", name)
-        try:
-            os.symlink(target, draft)
-            os.replace(draft, link)
-        except OSError:  # some file systems have no links; nothing depends on them
-            _remove(draft)
-
-
-def _remove(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        with suppress(OSError):
-            path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
+        if not (link.is_symlink() and os.readlink(link) == target):
+            with suppress(OSError):  # some file systems have no links; nothing depends on them
+                link_atomically(link, target, self._hidden("draft", name))
 
 
 def _is_gone(process: int) -> bool:
     """Whether no other process works on what it has begun: it has ended, or is this one, and failed."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:  # of another user
-        return False
-    return process == os.getpid()
+    return process == os.getpid() or not Path(f"/proc/{process}").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rollmill.errors import Refused
 from rollmill.persist.checkpoints import Checkpoint, CheckpointConfig, Checkpoints
-from rollmill.persist.parts import MANIFEST
+from rollmill.persist.parts import MANIFEST, array_bytes
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.types import Array
 
@@ -47,16 +47,9 @@ def _newest(run: RunFolder) -> Weights:
     found = Checkpoints(run.checkpoints, CheckpointConfig()).newest_with(_of_checkpoint)
     if run.weights.is_file():
         final = RunFolder.read_weights(run.weights)
-        return found.content if found and _are_equal(final, found.content.arrays) else Weights(final, run.weights, None)
+        is_same = found is not None and array_bytes(final) == array_bytes(found.content.arrays)
+        return found.content if found and is_same else Weights(final, run.weights, None)
     if found is None:
         name = run.weights.name
         raise Refused(f"{run.path} has no weights yet: neither {name} nor a good checkpoint; train it first")
     return found.content
-
-
-def _are_equal(one: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
-    """Bit by bit."""
-    return one.keys() == other.keys() and all(
-        (array.dtype, array.shape, array.tobytes()) == (other[name].dtype, other[name].shape, other[name].tobytes())
-        for name, array in one.items()
-    )

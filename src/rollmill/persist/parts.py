@@ -27,6 +27,7 @@ from pydantic import Field, ValidationError
 
 from rollmill.config.base import Config, shown
 from rollmill.errors import RollmillError
+from rollmill.persist.writing import sync_folder, write_synced
 from rollmill.types import Array
 
 FORMAT = 1  # of the folder; a reader refuses every other
@@ -164,39 +165,28 @@ class Checkpoint:
     def _checked(self, name: str) -> bytes:
         if (record := self.manifest.files.get(name)) is None:
             raise Damaged(self.path, f"{MANIFEST} doesn't name {name}")
-        data = self._read(name, record.size, exactly=True)
+        data = self._read(name, record.size)
+        if len(data) < record.size:
+            raise Damaged(self.path, f"{name} is cut short: {len(data)} of {record.size} bytes")
         if sha256(data).hexdigest() != record.sha256:
             raise Damaged(self.path, f"{name} has a wrong checksum")
         return data
 
-    def _read(self, name: str, size: int, exactly: bool) -> bytes:
-        """The bytes of a regular file of `size` bytes, or of `size` at most."""
-        file = self._opened(name)
-        try:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                raise Damaged(self.path, f"{name} is not a plain file")
-            found = status.st_size
-            if found > size:
-                raise Damaged(self.path, f"{name} is too long: {found} bytes instead of {size}")
-            if exactly and found < size:
-                raise Damaged(self.path, f"{name} is cut short: {found} of {size} bytes")
-            with open(file, "rb", closefd=False) as opened:
-                data = opened.read(found)
-        except OSError as error:
-            raise Unjudged(self.path, f"{name} can't be read: {_words(error)}") from error
-        except MemoryError:
-            raise Unjudged(self.path, f"{name} doesn't fit into memory") from None
-        finally:
-            os.close(file)
-        if len(data) < found:
-            raise Damaged(self.path, f"{name} was cut short while it was read")
-        return data
-
-    def _opened(self, name: str) -> int:
+    def _read(self, name: str, most: int) -> bytes:
+        """The bytes of a regular file of at most `most` bytes."""
         try:
             # a symbolic link may lead anywhere, and a fifo would wait for ever
-            return os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise Damaged(self.path, f"{name} is not a plain file")
+                if status.st_size > most:
+                    raise Damaged(self.path, f"{name} is too long: {status.st_size} bytes instead of {most}")
+                with open(descriptor, "rb", closefd=False) as file:
+                    return file.read(status.st_size)
+            finally:
+                os.close(descriptor)
         except FileNotFoundError:
             reason = f"{name} is missing" if self._folder.exists() else "there is no such folder"
             raise Damaged(self.path, reason) from None
@@ -205,10 +195,12 @@ class Checkpoint:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO):
                 raise Damaged(self.path, f"{name} is not a plain file") from None
-            raise Unjudged(self.path, f"{name} can't be opened: {_words(error)}") from error
+            raise Unjudged(self.path, f"{name} can't be read: {_words(error)}") from error
+        except MemoryError:
+            raise Unjudged(self.path, f"{name} doesn't fit into memory") from None
 
     def _read_manifest(self) -> Manifest:
-        raw = self._read(MANIFEST, _LARGEST_MANIFEST, exactly=False)
+        raw = self._read(MANIFEST, _LARGEST_MANIFEST)
         try:
             record = json.loads(raw)
         except (ValueError, RecursionError):
@@ -266,20 +258,8 @@ def write_parts(folder: Path, content: Content, metric: Metric | None, previous:
     return manifest
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder down to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def _write(path: Path, data: bytes) -> FileRecord:
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(path, data)
     return FileRecord(size=len(data), sha256=sha256(data).hexdigest())
 
 

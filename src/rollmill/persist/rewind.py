@@ -21,7 +21,7 @@ def trim(run: Path, env_steps: int) -> None:
 
     Call it before the observers are made. Logs stay whole; they say what happened, also to the part that was lost.
     """
-    for name in ("metrics.csv", "episodes.csv"):
+    for name in ("metrics.csv", "episodes.csv", "evaluations.csv"):
         _sift(run / name, lambda file: _csv_lines(file, env_steps))
     _sift(run / "metrics.jsonl", lambda file: _json_lines(file, env_steps))
     for path in sorted((run / "tensorboard").glob("events.out.tfevents.*")):

@@ -22,7 +22,7 @@ from rollmill.config.load import dump
 from rollmill.errors import Refused
 from rollmill.launch.liveness import is_gone
 from rollmill.persist.parts import array_bytes, package_version
-from rollmill.persist.writing import write_atomically
+from rollmill.persist.writing import read_record, write_atomically
 from rollmill.spaces import space_from, space_record
 from rollmill.types import Array
 
@@ -95,33 +95,27 @@ class RunFolder:
         """The weights that a run began with, if they were another run's: it can be retraced from nothing else."""
         return self.path / "initial.safetensors"
 
-    def describe(self, config: Config, observation: Space[Any], action: Space[Any], **facts: Any) -> None:
+    def describe(self, config: Config, observation: Space[Any], action: Space[Any], **further: Any) -> None:
         """Keep what is needed to know and repeat this run: the resolved config, spaces, versions, commit, machine."""
+        process = {"pid": os.getpid(), "host": platform.node(), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        spaces = {"observation": space_record(observation), "action": space_record(action)}
         try:
-            self._describe(config, facts)
-            spaces = {"observation": space_record(observation), "action": space_record(action)}
+            write_atomically(self.path / MARK, json.dumps(process))  # at once: then it is known for a run
+            self.logs.mkdir(exist_ok=True)
+            write_atomically(self.path / "config.yaml", dump(config))
+            facts = {
+                **process,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+                "cores": os.cpu_count(),
+                "versions": {name: package_version(name) for name in PACKAGES},
+                "git_commit": git_commit(),
+                **further,
+            }
+            write_atomically(self.path / MARK, json.dumps(facts, indent=2))
             write_atomically(self.path / _SPACES, json.dumps(spaces, allow_nan=False))
         except OSError as error:
             raise Refused(f"{self.path} can't be written to: {error.strerror}; choose a folder with --run") from error
-
-    def _describe(self, config: Config, further: Mapping[str, Any]) -> None:
-        facts: dict[str, Any] = {
-            "pid": os.getpid(),
-            "host": platform.node(),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        write_atomically(self.path / MARK, json.dumps(facts))  # at once: then it is known for a run
-        self.logs.mkdir(exist_ok=True)
-        write_atomically(self.path / "config.yaml", dump(config))
-        facts |= {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "cores": os.cpu_count(),
-            "versions": {name: package_version(name) for name in PACKAGES},
-            "git_commit": git_commit(),
-            **further,
-        }
-        write_atomically(self.path / MARK, json.dumps(facts, indent=2))
 
     def read_spaces(self) -> tuple[Space[Any], Space[Any]] | None:
         """The spaces of observations and actions; None for a run of a version that didn't keep them."""
@@ -173,11 +167,7 @@ class RunFolder:
 
 def _refuse_living(path: Path) -> None:
     """A run that is still running is not overwritten: both would write into one folder."""
-    try:
-        process = json.loads((path / MARK).read_text())
-        summary = json.loads((path / "summary.json").read_text())
-    except (OSError, ValueError):
-        return
+    process, summary = read_record(path / MARK), read_record(path / "summary.json")
     is_other = process.get("pid") != os.getpid() and process.get("host") == platform.node()
     if is_other and summary.get("status") == "running" and not is_gone(process, path / MARK):
         remedy = "stop it, or choose another folder"

@@ -1,4 +1,4 @@
-"""Writing to the run folder so that a reader always finds whole lines, and a loss is noticed."""
+"""Files of a run folder: a reader always finds whole lines and whole files, and a loss is noticed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import errno
 import json
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +87,63 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file's content at once: a reader sees the old or the new, never a part, also after a power cut."""
     file = DraftFile(path)
     try:
-        with file.draft.open("wb") as opened:
-            opened.write(content.encode() if isinstance(content, str) else content)
-            opened.flush()
-            os.fsync(opened.fileno())
+        write_synced(file.draft, content.encode() if isinstance(content, str) else content)
         file.publish()
     except OSError:
         file.discard()
         raise
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file down to the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder down to the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def link_atomically(link: Path, target: str, draft: Path) -> None:
+    """Let a symbolic link lead to another target, without a moment in which there is none."""
+    remove(draft)
+    try:
+        os.symlink(target, draft)
+        os.replace(draft, link)
+    except OSError:
+        remove(draft)
+        raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file, link or folder, as far as it is there and the system lets us."""
+    if path.is_symlink() or not path.is_dir():
+        with suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """The JSON record in a file; empty if there is none or it can't be read."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def unused(path: Path) -> Path:
+    """The path, or the path with the first number appended (2, 3, …) that is not in use."""
+    numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
+    return next(name for name in chain([path], numbered) if not name.exists())
 
 
 def to_json(record: Mapping[str, Any], indent: int | None = None) -> str:

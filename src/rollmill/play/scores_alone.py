@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from rollmill.intervals import deviation
 from rollmill.play.players import GreedyPlayer, RandomPlayer
 from rollmill.play.playing import Episode, play_episodes
 from rollmill.seeding import episode_seed, integer_seed
+from rollmill.settings import ExperimentConfig
 
 PATIENCE = 5  # times the seconds that playing was meant to take
 
@@ -26,8 +28,8 @@ PATIENCE = 5  # times the seconds that playing was meant to take
 class Scored(NamedTuple):
     """Raw returns of whole episodes, and how long playing took."""
 
-    returns: tuple[float, ...]
-    seconds: float
+    returns: tuple[float, ...] = ()
+    seconds: float = 0.0
 
     @property
     def mean(self) -> float | None:
@@ -54,7 +56,7 @@ def play(
     ones. (Giving up does favour them: better a number with that flaw than none.)
     """
     if not episodes:
-        return Scored((), 0.0)
+        return Scored()
     size = min(config.group_size, episodes)
     rows = [
         [Episode(number, episode_seed(seed, 0, k, number // size)) for number in range(k, episodes, size)]
@@ -78,23 +80,18 @@ def play(
             group.close()
 
 
-def play_randomly(space: gym.Space[Any], config: EnvConfig, root_seed: int, episodes: int, seconds: float) -> Scored:
+def play_randomly(config: ExperimentConfig, space: gym.Space[Any]) -> Scored:
     """The random baseline: uniform actions, whatever is seen."""
-    seed = integer_seed(root_seed, "random baseline")
-    return play(lambda size: RandomPlayer(space, size, seed), config, seed, episodes, seconds)
+    observe, seed = config.observe, integer_seed(config.seed, "random baseline")
+    player = partial(RandomPlayer, space, seed=seed)
+    return play(player, config.env, seed, observe.baseline_episodes, observe.baseline_seconds)
 
 
-def play_greedily(
-    make: Callable[[int], Policy],
-    config: EnvConfig,
-    root_seed: int,
-    episodes: int,
-    seconds: float,
-    is_unwanted: Callable[[], bool] = lambda: False,
-) -> Scored:
+def play_greedily(config: ExperimentConfig, make: Callable[[int], Policy], is_unwanted: Callable[[], bool]) -> Scored:
     """The policy without exploration, on episodes that training never saw; `make` gives a policy for a group size.
 
     It ends early when `is_unwanted` says so.
     """
-    seed = integer_seed(root_seed, "greedy evaluation")
-    return play(lambda size: GreedyPlayer(make(size)), config, seed, episodes, seconds, is_unwanted)
+    observe, seed = config.observe, integer_seed(config.seed, "greedy evaluation")
+    episodes, seconds = observe.final_episodes, observe.final_seconds
+    return play(lambda size: GreedyPlayer(make(size)), config.env, seed, episodes, seconds, is_unwanted)

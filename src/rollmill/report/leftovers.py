@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.launch.liveness import is_gone
+from rollmill.persist.writing import read_record
 
 # .NAME.<pid>.tmp comes from persist/writing.py. In checkpoints/ there are also .draft-… and .trash-….
 DRAFT = re.compile(r"\..+\.(?P<writer>\d{1,18})\.tmp")
@@ -55,7 +55,7 @@ def find_runs(path: Path) -> Iterator[RunProcess]:
     for folder, inside, files in os.walk(path):
         if "run.json" in files:
             inside.clear()
-            if facts := _read(Path(folder) / "run.json"):
+            if facts := read_record(Path(folder) / "run.json"):
                 yield RunProcess(Path(folder), facts)
 
 
@@ -83,11 +83,3 @@ def _is_abandoned(path: Path, writer: int, facts: dict[str, Any]) -> bool:
         return is_gone({"pid": writer, "host": facts.get("host")}, path)
     except OSError:  # a link that leads nowhere, or it is gone already: ask for the process alone
         return not Path(f"/proc/{writer}").exists()
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from rollmill.errors import RollmillError
 from rollmill.fields import Fields
-from rollmill.flight.log import checksums, learned_checksum
+from rollmill.flight.log import Flight, checksums, learned_checksum
 from rollmill.flight.records import CHECKSUMS, Consumed
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
@@ -32,8 +31,8 @@ class Diverged(RollmillError):
         return {"update": self.update, "actor": actor, "unroll": unroll, "field": self.field, "why": self.why}
 
 
-class Witness(Protocol):
-    """Called during a retrace, with the stack intact."""
+class Witness:
+    """Is called during a retrace, with the stack intact; this one does nothing."""
 
     def begun(self) -> None:
         """Everything is built; no step has been made yet."""
@@ -55,7 +54,7 @@ class ScriptedLedger:
         ports: Sequence[Sender],
         give_up: Callable[[int, list[int]], None],
         updates: Callable[[], int],
-        witness: Witness | None,
+        witness: Witness,
     ) -> None:
         self._script, self._until, self._ports, self._give_up = script, until, ports, give_up
         self._updates = updates  # that are made
@@ -82,8 +81,8 @@ class ScriptedLedger:
     def send(self) -> None:
         """Nothing is unsent here; raise if the script has an impossible ticket."""
         if self._impossible is not None:
-            with _witnessed(self._witness):
-                raise self._impossible
+            self._witness.diverged(self._impossible)
+            raise self._impossible
 
     def arrived(self, ticket: Ticket) -> None:
         """Give the next ticket."""
@@ -138,70 +137,52 @@ class ScriptedLedger:
         port.commit(lease)
 
 
-class Checker:
-    """Compares what happens with the script; see `flight.Flight`."""
+class Checker(Flight):
+    """Compares what happens with the script."""
 
-    def __init__(self, script: Script, fields: Fields, witness: Witness | None) -> None:
+    def __init__(self, script: Script, fields: Fields, witness: Witness) -> None:
         self._script, self._fields, self._witness = script, fields, witness
         self.hashes: list[int] = []  # updates after which the parameters were compared
-        self.pending: tuple[Consumed, ...] = ()  # a retrace makes no checkpoints
         self._compared = 0  # unrolls of the update that comes next
 
     def consumed(self, update: int, unrolls: Sequence[tuple[Ticket, int, Mapping[str, Nested]]]) -> None:
         """Compare unrolls before an update learns from them."""
-        with _witnessed(self._witness):
-            logged, begin = self._script.unrolls(update), self._compared
-            self._compared += len(unrolls)
-            if self._compared > len(logged):
-                raise self._miscounted(update)
-            for (ticket, _, arrays), entry in zip(unrolls, logged[begin:], strict=False):
-                _compare(update, ticket, checksums(arrays, self._fields), entry)
+        logged, begin = self._script.unrolls(update), self._compared
+        self._compared += len(unrolls)
+        if self._compared > len(logged):
+            self._miscounted(update)
+        for (ticket, _, arrays), entry in zip(unrolls, logged[begin:], strict=False):
+            if ticket != entry.ticket:
+                why = f"unroll {entry.ticket.sequence} of actor {entry.ticket.actor} is in its place in the log"
+                self._diverge(update, "order", why, ticket)
+            for name, now, then in zip(CHECKSUMS, checksums(arrays, self._fields), entry.checksums, strict=True):
+                if now != then:
+                    why = f"another one than in the log (made with version {ticket.version} of the weights)"
+                    self._diverge(update, name, why, ticket)
 
     def updating(self, update: int) -> None:
         """Compare the number of unrolls."""
-        with _witnessed(self._witness):
-            if self._compared != len(self._script.unrolls(update)):
-                raise self._miscounted(update)
+        if self._compared != len(self._script.unrolls(update)):
+            self._miscounted(update)
         self._compared = 0
-        if self._witness is not None:
-            self._witness.about_to_update(update)
-
-    def _miscounted(self, update: int) -> Diverged:
-        logged = len(self._script.unrolls(update))
-        return Diverged(update, "unrolls", f"it learns from {self._compared}, in the log from {logged}")
+        self._witness.about_to_update(update)
 
     def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
         """Compare what the update reports, and the hash where there is one."""
-        with _witnessed(self._witness):
-            if update > len(self._script.updates):
-                raise Diverged(update, "attempt", "it ended the run then, and passes now")
-            if learned_checksum(metrics) != self._script.updates[update - 1].learned:
-                raise Diverged(update, "metrics", "the same unrolls in this order led to other losses")
-            if (expected := self._script.hashes.get(update)) is not None:
-                if (sha256 := parameters_sha256(dict(weights))) != expected:
-                    raise Diverged(update, "parameters_sha256", f"{sha256}, in the log {expected}")
-                self.hashes.append(update)
+        if update > len(self._script.updates):
+            self._diverge(update, "attempt", "it ended the run then, and passes now")
+        if learned_checksum(metrics) != self._script.updates[update - 1].learned:
+            self._diverge(update, "metrics", "the same unrolls in this order led to other losses")
+        if (expected := self._script.hashes.get(update)) is not None:
+            if (sha256 := parameters_sha256(dict(weights))) != expected:
+                self._diverge(update, "parameters_sha256", f"{sha256}, in the log {expected}")
+            self.hashes.append(update)
 
-    def note(self, kind: str, update: int, **facts: Any) -> None:
-        """Nothing: rare events are part of the script."""
+    def _miscounted(self, update: int) -> NoReturn:
+        logged = len(self._script.unrolls(update))
+        self._diverge(update, "unrolls", f"it learns from {self._compared}, in the log from {logged}")
 
-
-def _compare(update: int, ticket: Ticket, found: tuple[int, ...], logged: Consumed) -> None:
-    if ticket != logged.ticket:
-        why = f"unroll {logged.ticket.sequence} of actor {logged.ticket.actor} is in its place in the log"
-        raise Diverged(update, "order", why, ticket)
-    for name, now, then in zip(CHECKSUMS, found, logged.checksums, strict=True):
-        if now != then:
-            why = f"another one than in the log (made with version {ticket.version} of the weights)"
-            raise Diverged(update, name, why, ticket)
-
-
-@contextmanager
-def _witnessed(witness: Witness | None) -> Iterator[None]:
-    """Call the witness with a divergence before the stack is unwound."""
-    try:
-        yield
-    except Diverged as divergence:
-        if witness is not None:
-            witness.diverged(divergence)
-        raise
+    def _diverge(self, update: int, field: str, why: str, ticket: Ticket | None = None) -> NoReturn:
+        divergence = Diverged(update, field, why, ticket)
+        self._witness.diverged(divergence)
+        raise divergence

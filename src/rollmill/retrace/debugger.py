@@ -4,36 +4,40 @@ from __future__ import annotations
 
 from bdb import BdbQuit
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from numpy.random import Generator
 
 from rollmill.console.display import Display
 from rollmill.learners.learner import Learner
 from rollmill.models.network import Network
-from rollmill.retrace.comparison import Diverged
-from rollmill.stores.store import Sample, Store
-
-if TYPE_CHECKING:
-    from rollmill.retrace.retrace import Retrace
+from rollmill.retrace.comparison import Diverged, Witness
+from rollmill.retrace.retrace import Retrace
+from rollmill.stores.store import Sample
 
 
 class LeftDebugger(Exception):
     """The user quit the debugger."""
 
 
-class Debugger:
+class Debugger(Witness):
     """Opens Python's debugger (`breakpoint()`) before one update, and wherever the run diverges."""
 
     def __init__(self, retrace: Retrace, stop_at: int | None, display: Display) -> None:
         self._retrace, self._stop_at, self._display = retrace, stop_at, display
-        self._store: _OpenStore | None = None
+        self._sampled: tuple[int, Any] = (0, None)  # the last batch, and its update
 
     def begun(self) -> None:
-        """Record the learner's batches from now on."""
+        """Keep the learner's last batch from now on."""
         learner = self._retrace.runtime.learner
-        self._store = _OpenStore(learner)
-        learner.store = cast(Store, self._store)
+        sample = learner.store.sample
+
+        def kept(rng: Callable[[], Generator], version: int) -> Sample:
+            taken = sample(rng, version)
+            self._sampled = learner.trainer.updates + 1, taken.batch
+            return taken
+
+        learner.store.sample = kept  # type: ignore[method-assign]
 
     def about_to_update(self, update: int) -> None:
         """Stop if this is the one."""
@@ -46,7 +50,7 @@ class Debugger:
 
     def _open(self, update: int, where: str, divergence: Diverged | None) -> None:
         learner = self._retrace.runtime.learner
-        batch = None if self._store is None else self._store.batch_of(update)
+        batch = self._sampled[1] if self._sampled[0] == update else None  # None before it is sampled
         self._display.finish()  # the debugger needs the terminal
         self._display.say(f"{where}; here are: retrace, learner, network, batch, update, divergence")
         try:
@@ -61,24 +65,3 @@ def _stop(
 ) -> None:
     """`batch` is what the update learns from; `up` leads to the learner, `return` into the update."""
     breakpoint()
-
-
-class _OpenStore:
-    """Wraps the learner's store and keeps its last sample."""
-
-    def __init__(self, learner: Learner) -> None:
-        self._store, self._trainer = learner.store, learner.trainer
-        self._last: tuple[int, Any] = (0, None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def sample(self, rng: Callable[[], Generator], version: int) -> Sample:
-        """See `Store`."""
-        sample = self._store.sample(rng, version)
-        self._last = self._trainer.updates + 1, sample.batch
-        return sample
-
-    def batch_of(self, update: int) -> Any:
-        """The batch of the update, or None before it is sampled."""
-        return self._last[1] if self._last[0] == update else None

@@ -50,7 +50,8 @@ class Retrace:
         if until is not None and not 1 <= until <= self.script.last:
             raise Refused(f"--until {until} is not between 1 and {self.script.last}, the updates in {run / NAME}")
         self.until = until or len(self.script.updates)  # the last update to be made; 0: the first ended the run
-        self.witness: Witness | None = None  # with one an environment that hangs is not interrupted
+        self.witness = Witness()
+        self.is_watched = True  # an environment that hangs is interrupted, which a debugger must not be
         self._folder = RunFolder(run)
         loaded = load_run_config(run)
         config = loaded.config
@@ -67,7 +68,7 @@ class Retrace:
         """Run up to `until`, update by update."""
         tune_allocator()
         limit = self.config.runtime.env_seconds
-        with watchdog(limit) if self.witness is None else nullcontext():
+        with watchdog(limit) if self.is_watched else nullcontext():
             blueprint = draw_blueprint(self.config, is_new=False)
             blueprint = replace(blueprint, versions=self.script.most_lag(self.until) + 2)
             self._fields = blueprint.fields
@@ -92,8 +93,7 @@ class Retrace:
             self.script, self.until, sequencer.tickets, self._give_up, lambda: learner.trainer.updates, self.witness
         )
         self._settle(0)
-        if self.witness is not None:
-            self.witness.begun()
+        self.witness.begun()
         try:
             for event in runtime.run():
                 if isinstance(event, Updated):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from rollmill.flight.records import (
     read_flight,
 )
 from rollmill.persist.run_folder import MARK
+from rollmill.persist.writing import read_record
 
 
 @dataclass(frozen=True)
@@ -87,15 +87,6 @@ def read_script(run: Path) -> Script:
         },
         damage=damage,
     )
-
-
-def read_record(file: Path) -> dict[str, Any]:
-    """The record in a file of the run; empty if it can't be read: the log is what counts."""
-    try:
-        record = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _left_behind(log: FlightLog, summary: Mapping[str, Any]) -> int | None:

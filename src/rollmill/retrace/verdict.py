@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,11 +14,12 @@ from rollmill.errors import RollmillError
 from rollmill.launch.liveness import is_gone
 from rollmill.numerics import REMEDY, difference, facts
 from rollmill.observe.phrases import clock, count
+from rollmill.persist.parts import package_version
 from rollmill.persist.run_folder import MARK
+from rollmill.persist.writing import read_record
 from rollmill.retrace.comparison import Diverged
 from rollmill.retrace.debugger import Debugger, LeftDebugger
 from rollmill.retrace.retrace import Retrace, Step
-from rollmill.retrace.script import read_record
 
 
 @dataclass
@@ -90,7 +90,7 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Displa
     if is_breaking:
         failed_at = None if script.attempt is None else script.attempt.update
         retrace.until = until or script.last
-        retrace.witness = Debugger(retrace, until or failed_at, display)
+        retrace.witness, retrace.is_watched = Debugger(retrace, until or failed_at, display), False
     warnings = _warnings(run, summary)
     if foreign := _other_numerics(retrace):
         warnings.append(f"made where numbers round differently: it will likely diverge; {REMEDY}")
@@ -172,7 +172,9 @@ def _end_of_log(retrace: Retrace, summary: Mapping[str, Any]) -> str:
 def _warnings(run: Path, summary: Mapping[str, Any]) -> list[str]:
     found = []
     then = read_record(run / MARK).get("versions") or {}
-    changed = [f"{name} {old} (now {_version(name)})" for name, old in then.items() if old != _version(name)]
+    changed = [
+        f"{name} {old} (now {package_version(name)})" for name, old in then.items() if old != package_version(name)
+    ]
     if changed:
         found.append(f"made with {', '.join(changed)}: bits may differ for that alone")
     if _is_running(run, summary):
@@ -182,10 +184,3 @@ def _warnings(run: Path, summary: Mapping[str, Any]) -> list[str]:
 
 def _is_running(run: Path, summary: Mapping[str, Any]) -> bool:
     return summary.get("status", "running") == "running" and not is_gone(read_record(run / MARK), run / MARK)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

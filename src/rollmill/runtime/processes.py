@@ -47,11 +47,6 @@ class ProcessRuntime:
         self.learner = component
         self._supervisor.start(component, ports, points or {})
 
-    @property
-    def replacements(self) -> list[WorkerReplaced]:
-        """The workers that were replaced so far."""
-        return [] if self._supervisor is None else self._supervisor.replacements
-
     def plan(self) -> tuple[str, ...]:
         """What runs where, for people."""
         assert self._supervisor is not None

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rollmill.actors.component import Component
 from rollmill.errors import Stalled
-from rollmill.events import Event, Progress, Said, WorkerReplaced
+from rollmill.events import Event, Progress, Said
 from rollmill.launch.process import set_threads
 from rollmill.learners.learner import Learner
 from rollmill.runtime.config import RuntimeConfig
@@ -23,7 +23,6 @@ class SerialRuntime:
         self._graph, self._config = graph, config
         self._components: list[tuple[int, Component]] = []
         self._is_stopping = False
-        self.replacements: list[WorkerReplaced] = []  # none ever: there are no workers
         self.learner: Learner
 
     def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:

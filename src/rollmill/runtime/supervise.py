@@ -95,7 +95,6 @@ class Supervisor:
         for lines in (self._reports, *self._said.values()):
             self._poll.register(lines.read, select.POLLIN)
         self._learner: Learner
-        self.replacements: list[WorkerReplaced] = []
 
     @property
     def starting(self) -> list[str]:
@@ -328,19 +327,15 @@ class Supervisor:
     def _tell_of_replacement(self, team: Team) -> Iterator[Event]:
         if (old := team.replaced) is not None:
             team.replaced = None
-            seconds = monotonic() - old.noticed
-            self.replacements.append(
-                WorkerReplaced(
-                    self._learner.progress(),
-                    old.place,
-                    old.reason,
-                    old.traceback,
-                    seconds,
-                    team.replay_seconds,
-                    team.attempts,
-                )
+            yield WorkerReplaced(
+                self._learner.progress(),
+                old.place,
+                old.reason,
+                old.traceback,
+                monotonic() - old.noticed,
+                team.replay_seconds,
+                team.attempts,
             )
-            yield self.replacements[-1]
 
     def _start(self, team: Team, points: Mapping[int, ResumePoint]) -> None:
         team.incident, team.replaced, team.replay_seconds = None, team.incident, 0.0

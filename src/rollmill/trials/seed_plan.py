@@ -8,8 +8,7 @@ from pathlib import Path
 from rollmill.doctor.preflight import draw_blueprint, draw_graph
 from rollmill.errors import Refused
 from rollmill.launch.pulse import watchdog
-from rollmill.models.weights import load_weights
-from rollmill.persist.newest_weights import find_weights
+from rollmill.resuming import fitting_weights
 from rollmill.settings import ExperimentConfig
 
 EXAMPLE = "write whole numbers with commas between them, such as --seeds 1,2,3"
@@ -47,10 +46,7 @@ def cores_needed(config: ExperimentConfig, start_from: Path | None = None) -> in
         blueprint = draw_blueprint(config)
         graph = draw_graph(blueprint)
     if start_from is not None:  # each seed would refuse it by itself, in a folder that is made by then
-        try:
-            load_weights(blueprint.network("cpu"), find_weights(start_from).arrays)
-        except Refused as refusal:
-            raise Refused(f"--from {start_from}: {refusal}") from None
+        fitting_weights(start_from, blueprint)
     threads: dict[str, int] = {}
     for node in graph.nodes:
         threads[node.place] = max(threads.get(node.place, 1), config.runtime.threads_of(node.role))
