@@ -11,8 +11,7 @@ from rollmill.console.display import Display
 from rollmill.console.progress import Work
 from rollmill.console.text_table import text_table
 from rollmill.console.view import View
-from rollmill.trials.seed_display import seeds_view
-from rollmill.trials.seeds_folder import SeedsFolder
+from rollmill.trials.seeds_folder import SeedsFolder, seeds_view
 
 
 @pytest.fixture(autouse=True)

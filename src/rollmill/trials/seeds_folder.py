@@ -1,22 +1,29 @@
-"""The folder of an experiment with several seeds: seeds.json, config.yaml, and per seed a run and its output."""
+"""The folder of an experiment with several seeds: seeds.json, config.yaml, and per seed a run and its output.
+
+`seeds_view` shows how its runs progress.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from rollmill.config.load import dump
+from rollmill.console.view import View
 from rollmill.errors import Refused
+from rollmill.observe.phrases import amount, clock, count
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.persist.writing import write_atomically
 from rollmill.settings import ExperimentConfig
 
 SEEDS_FILE = "seeds.json"  # what makes a folder one of these; the report looks for it
+HEAD = ("", "", "", "", "steps", "return", "steps/s", "ETA")
 
 
 class SeedsFolder:
@@ -92,19 +99,17 @@ class SeedsFolder:
         facts = {**self._facts, "status": {str(seed): status for seed, status in self.status.items()}}
         write_atomically(self.path / SEEDS_FILE, json.dumps(facts, indent=2) + "\n")
 
-    def summary(self, seed: int) -> dict[str, Any]:
-        """The summary of a seed's run; empty if there is none."""
+    def env_steps(self, seed: int) -> int:
+        """The steps that a seed's run has made by its summary; 0 if there is none."""
         try:
             summary = json.loads((self.run(seed) / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return {}
-        return summary if isinstance(summary, dict) else {}
+            return 0
+        return (summary.get("env_steps") or 0) if isinstance(summary, dict) else 0
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the folder for this process."""
-        with RunFolder(self.path).locked():
-            yield
+        return RunFolder(self.path).locked()
 
 
 def _make_room(path: Path, overwrite: bool) -> None:
@@ -113,9 +118,41 @@ def _make_room(path: Path, overwrite: bool) -> None:
     if not overwrite:
         remedy = "--overwrite to replace it"
         if (path / SEEDS_FILE).is_file():
-            remedy = f"go on with it (rollmill train {path} --resume), or {remedy}"
+            remedy = f"continue it (rollmill train {path} --resume), or {remedy}"
         raise Refused(f"--run {path} exists; choose another folder, or {remedy}")
     if path.is_symlink() or not (path / SEEDS_FILE).is_file() or (path / MARK).is_file():
         raise Refused(f"--run {path} is no folder of several seeds (no {SEEDS_FILE}), so it is kept; choose another")
     with RunFolder(path).locked():
         shutil.rmtree(path)
+
+
+def seeds_view(folder: SeedsFolder, target: int) -> View:
+    """A bar for each seed, or a line for each that is running: the content of the newest row of its metrics."""
+    rows = [_row(seed, status, target, folder.run(seed)) for seed, status in folder.status.items()]
+    lines = [
+        f"{seed}  {percent}  {steps} steps  ETA {left}  return {score}  {rate} steps/s"
+        for seed, status, fraction, percent, steps, score, rate, left in rows
+        if status == "running" and fraction
+    ]
+    return View(rows, lines, HEAD)
+
+
+def _row(seed: int, status: str, target: int, run: Path) -> tuple[str, str, float, str, str, str, str, str]:
+    newest = {} if status == "waiting" else _last_metrics(run / "metrics.jsonl")
+    steps = min(newest.get("env_steps") or 0, target)
+    rate = newest.get("steps_per_second") if status == "running" else None
+    left = (target - steps) / rate if rate else None
+    percent, progress = f"{steps / target * 100:3.0f}%", f"{count(steps)}/{count(target)}"
+    score = amount(newest.get("return_ema"))
+    return f"seed {seed}", status, steps / target, percent, progress, score, count(rate), clock(left)
+
+
+def _last_metrics(file: Path) -> dict[str, Any]:
+    try:
+        with file.open("rb") as lines:
+            lines.seek(max(0, os.fstat(lines.fileno()).st_size - 8192))
+            *_, newest, _ = lines.read().split(b"\n")  # after the last line break there is nothing, or half a row
+        row = json.loads(newest)
+    except (OSError, ValueError):  # not there yet
+        return {}
+    return row if isinstance(row, dict) else {}
