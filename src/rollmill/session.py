@@ -36,7 +36,7 @@ from rollmill.numerics import REMEDY, difference, facts, plan_line
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.persist.checkpoints import Checkpoints, Content
 from rollmill.persist.run_folder import RunFolder
-from rollmill.play.scores_alone import Scored, play_greedily, play_randomly
+from rollmill.play.playing import Scored, play_greedily, play_randomly
 from rollmill.resuming import Reopened, identity
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.processes import ProcessRuntime
