@@ -8,8 +8,7 @@ import pytest
 from run_files import write_run
 
 from rollmill.errors import Refused
-from rollmill.report.charts import return_chart
-from rollmill.report.curves import group_curve, return_line, speed_line
+from rollmill.report.charts import group_curve, return_chart, return_line, speed_line
 from rollmill.report.groups import differences, gather
 from rollmill.report.media import Purse, media_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,8 +74,4 @@ def _shown(run: Record) -> Iterator[Path]:
     videos = sorted(path for path in folder.rglob("*.mp4") if not path.name.startswith("."))
     grids = [path for path in videos if path.stem == "grid"]
     yield from (grids or videos)[:1]
-    yield from _pictures(sorted(path for path in folder.rglob("*.png") if not path.name.startswith(".")))
-
-
-def _pictures(files: Sequence[Path]) -> Sequence[Path]:
-    return files[:PICTURES]
+    yield from sorted(path for path in folder.rglob("*.png") if not path.name.startswith("."))[:PICTURES]

@@ -15,16 +15,18 @@ from rollmill.observe.phrases import TIME_SHARES
 from rollmill.persist.writing import write_atomically
 from rollmill.report.charts import return_chart, speed_chart
 from rollmill.report.groups import Group, gather
-from rollmill.report.markup import Markup, join, tag
 from rollmill.report.media import Medium, Purse, media_of
-from rollmill.report.results import (
+from rollmill.report.tables import (
+    Markup,
     config_list,
     difference_table,
     group_table,
+    join,
     player_table,
     run_table,
     statuses,
     swatch,
+    tag,
     time_shares,
 )
 
