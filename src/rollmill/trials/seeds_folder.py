@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from rollmill.observe.phrases import amount, clock, count
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.persist.writing import write_atomically
 from rollmill.settings import ExperimentConfig
+from rollmill.trials.train_process import tail
 
 SEEDS_FILE = "seeds.json"  # what makes a folder one of these; the report looks for it
 HEAD = ("", "", "", "", "steps", "return", "steps/s", "ETA")
@@ -149,10 +149,8 @@ def _row(seed: int, status: str, target: int, run: Path) -> tuple[str, str, floa
 
 def _last_metrics(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as lines:
-            lines.seek(max(0, os.fstat(lines.fileno()).st_size - 8192))
-            *_, newest, _ = lines.read().split(b"\n")  # after the last line break there is nothing, or half a row
+        *_, newest, _ = tail(file)  # after the last line break there is nothing, or half a row
         row = json.loads(newest)
-    except (OSError, ValueError):  # not there yet
+    except ValueError:  # not there yet
         return {}
     return row if isinstance(row, dict) else {}

@@ -55,13 +55,18 @@ class TrainProcess:
 
 def last_line(output: Path) -> str:
     """The last line that a process printed; empty if there is none."""
-    try:
-        with output.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            lines = file.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
+    lines = tail(output)
     return next((line.removeprefix("rollmill: ") for line in reversed(lines) if line.strip()), "")
+
+
+def tail(file: Path, size: int = 8192) -> list[str]:
+    """The lines in the last bytes of a file; the first and the last may be cut. Empty if it can't be read."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - size))
+            return opened.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return []
 
 
 def _prepare(parent: int, cores: Sequence[int]) -> None:
