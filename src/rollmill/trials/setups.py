@@ -38,7 +38,8 @@ class Setup:
     def of(cls, config: ExperimentConfig) -> Setup:
         """What the config says."""
         values = flattened(config)
-        return cls(**{name: values.get(key) for name, key in KEYS.items()})
+        chosen: dict[str, Any] = {name: values.get(key) for name, key in KEYS.items()}
+        return cls(**chosen)
 
     @property
     def environments(self) -> int:
