@@ -30,7 +30,7 @@ GIVE_UP = 5  # times the seconds that playing for scores was meant to take
 
 
 class Episode(NamedTuple):
-    """An episode to play: what it is called, and what it depends on besides the actions."""
+    """An episode to play: its number, and the seed that it depends on together with the actions."""
 
     number: int
     seed: int

@@ -52,11 +52,11 @@ class Recording:
         return episode.number < self.video
 
     def trajectory_path(self, number: int) -> Path:
-        """Where the trajectory of an episode lies."""
+        """The file of an episode's trajectory."""
         return self.folder / "trajectories" / f"episode-{number:05}.npz"
 
     def video_path(self, number: int) -> Path:
-        """Where the video of an episode lies."""
+        """The file of an episode's video."""
         return self.folder / "video" / f"episode-{number:05}.mp4"
 
     def files_from(self, number: int) -> list[Path]:

@@ -27,7 +27,7 @@ HEAD = ("", "", "", "", "steps", "return", "steps/s", "ETA")
 
 
 class SeedsFolder:
-    """Where the runs of all seeds lie, and the status of each."""
+    """The runs of all seeds, and the status of each."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
