@@ -28,7 +28,7 @@ from rollmill.launch.pulse import watchdog
 from rollmill.observe.phrases import amount
 from rollmill.play.evaluation_folder import EvaluationFolder, closing_table
 from rollmill.play.playing import Episode, Played
-from rollmill.play.pool import Pool, ProcessPool, SerialPool
+from rollmill.play.pool import ProcessPool, SerialPool
 from rollmill.play.request import Request, checked, prepare
 from rollmill.play.units import Job, Unit, UnitPlayer
 from rollmill.play.video import write_grid
@@ -112,10 +112,10 @@ class _Session:
         self._display.say(*closing_table(record, self._output.folder))
         return Evaluation(self._output.folder, status, self._interruption.signal, record)
 
-    def _pool(self) -> Pool:
+    def _pool(self) -> SerialPool | ProcessPool:
         return SerialPool(self._job) if self._request.workers == 1 else ProcessPool(self._job, self._request.workers)
 
-    def _play(self, pool: Pool) -> None:
+    def _play(self, pool: SerialPool | ProcessPool) -> None:
         """The player's own episodes."""
         steps, title = self._request.steps, f"{self._names[0]} on {self._job.env.id}"
         work = Work(title, "steps" if steps else "episodes", steps or self._request.episodes or 0)
@@ -133,7 +133,7 @@ class _Session:
         if not tally.episodes and self._output.failures:
             raise RollmillError(f"no episode could be played: {self._output.failures[0]}")
 
-    def _play_baselines(self, pool: Pool) -> None:
+    def _play_baselines(self, pool: SerialPool | ProcessPool) -> None:
         """The others, on the same episodes; within a time that the player's own episodes set."""
         others = range(1, len(self._names))
         if not others or not self._may_continue():

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from rollmill.errors import Refused, WorkerFailed
 from rollmill.launch.children import child_variables
@@ -37,21 +37,6 @@ ATTEMPTS = 2  # at a unit whose worker dies
 Scores = Iterator[tuple[int, Played]]  # which player, how the episode went
 
 
-class Pool(Protocol):
-    """The processes that play."""
-
-    def play(self, units: Iterable[Unit], may_begin: Callable[[], bool], may_continue: Callable[[], bool]) -> Scores:
-        """Play the units, yielding episodes as they end.
-
-        No unit is begun once `may_begin` is false; once `may_continue` is false, running episodes are dropped.
-        """
-        ...
-
-    def close(self) -> None:
-        """End what was started."""
-        ...
-
-
 class SerialPool:
     """Plays in this process, one unit after the other."""
 
@@ -59,7 +44,10 @@ class SerialPool:
         self._player = UnitPlayer(job)
 
     def play(self, units: Iterable[Unit], may_begin: Callable[[], bool], may_continue: Callable[[], bool]) -> Scores:
-        """One after the other."""
+        """Play the units, yielding episodes as they end.
+
+        No unit is begun once `may_begin` is false; once `may_continue` is false, running episodes are dropped.
+        """
         for unit in units:
             if not (may_begin() and may_continue()):
                 return
@@ -118,7 +106,7 @@ class ProcessPool:
         self._again: deque[tuple[Unit, int]] = deque()  # units to be tried again, with the attempts that were made
 
     def play(self, units: Iterable[Unit], may_begin: Callable[[], bool], may_continue: Callable[[], bool]) -> Scores:
-        """As many at a time as there are workers."""
+        """The same, as many units at a time as there are workers."""
         coming = iter(units)
         while may_continue():
             has_work = self._hand_out(coming, may_begin)

@@ -92,8 +92,7 @@ def player_table(group: Group) -> Markup:
     found = [{player.label: player for player in run.evaluated.players} for run in runs]
     rows = []
     for label in dict.fromkeys(label for players in found for label in players):
-        cells = [players.get(label) for players in found]
-        rows.append([label, *(with_interval(_evaluated(cell) if cell else None) for cell in cells)])
+        rows.append([label, *(with_interval(players.get(label)) for players in found)])
     return table(("Evaluation", *(f"Seed {run.seed}" for run in runs)), rows, f"Evaluations of {group.label}")
 
 
@@ -112,7 +111,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str, is_n
     return tag("div", inside, class_=kind, tabindex=0, role="region", aria_label=caption)
 
 
-def with_interval(value: Spread | None) -> Markup:
+def with_interval(value: Spread | Evaluation | None) -> Markup:
     """`182.1 [170.0, 194.2]`."""
     if value is None:
         return Markup(UNKNOWN)
@@ -158,10 +157,6 @@ def time_shares(group: Group) -> dict[str, dict[str, float]]:
 def _mean(values: Sequence[float], words: Callable[[float], str]) -> str:
     mean = spread(values)
     return words(mean.mean) if mean else UNKNOWN
-
-
-def _evaluated(player: Evaluation) -> Spread:
-    return Spread(player.mean, player.low, player.high, player.episodes or 0)
 
 
 def _run_row(run: Record) -> list[str]:
