@@ -14,7 +14,7 @@ from rollmill.learners.learner import Learner
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import difference
 from rollmill.persist.checkpoints import Content
-from rollmill.play.scores_alone import Scored
+from rollmill.play.playing import Scored
 from rollmill.resuming import identity
 from rollmill.settings import ExperimentConfig
 

@@ -24,7 +24,7 @@ from rollmill.numerics import REMEDY, plan_line
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.persist.checkpoints import Checkpoints
 from rollmill.persist.run_folder import RunFolder
-from rollmill.play.scores_alone import play_greedily, play_randomly
+from rollmill.play.playing import play_greedily, play_randomly
 from rollmill.resuming import Reopened
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.processes import ProcessRuntime

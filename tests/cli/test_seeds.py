@@ -17,7 +17,7 @@ import pytest
 import rollmill
 from rollmill.cli import main
 from rollmill.errors import Refused
-from rollmill.trials.seed_plan import cores_needed, deal_cores, read_seeds
+from rollmill.trials.seeds import cores_needed, deal_cores, read_seeds
 from rollmill.trials.seeds_folder import SeedsFolder
 
 CONFIG = """\

@@ -23,11 +23,10 @@ from rollmill.config.yaml_text import written
 from rollmill.console.display import Display
 from rollmill.errors import Refused
 from rollmill.settings import load_config
-from rollmill.trials.contest import Contest, Entry, seconds_for
-from rollmill.trials.fragment import fragment_path, write_fragment
+from rollmill.trials.candidates import Candidate
+from rollmill.trials.search import Search, Trial, seconds_for
 from rollmill.trials.setups import Setup, anchors, every_setup
-from rollmill.trials.stand import Contestant
-from rollmill.trials.tune import _notes
+from rollmill.trials.tune import _notes, fragment_path, write_fragment
 from rollmill.trials.tuning_table import remarks, table, verdict
 
 SMALL = {
@@ -126,20 +125,20 @@ def test_the_first_candidates_are_far_apart():
     }
 
 
-# The contest, over the sockets of contestants that answer what they are told to
+# The search, over the sockets of candidates that answer what they are told to
 
 
 class Crowd:
-    """Starts contestants that report the rate of their setup, at a machine whose speed changes with each answer."""
+    """Starts candidates that report the rate of their setup, at a machine whose speed changes with each answer."""
 
     def __init__(self, rates: dict[Setup, float | str], speeds: list[float], pause: float) -> None:
         self.rates, self.speeds, self.asked, self.output = rates, speeds, 0, Path(os.devnull)
         self.pause = pause  # seconds before each answer
 
-    def start(self, setup: Setup) -> Contestant:
+    def start(self, setup: Setup) -> Candidate:
         ours, theirs = socket.socketpair()
         threading.Thread(target=self._answer, args=(theirs, self.rates.get(setup, 1.0)), daemon=True).start()
-        return Contestant(ours, self.output)
+        return Candidate(ours, self.output)
 
     def _answer(self, channel: socket.socket, rate: float | str) -> None:
         with channel, channel.makefile("r") as requests, suppress(OSError):
@@ -153,21 +152,21 @@ class Crowd:
                 channel.sendall(json.dumps({**answer, "shares": {}}).encode() + b"\n")
 
 
-def contest(rates, speeds=(1.0,), seconds=0.5, setups=None, base=BASE, pause=0.0):
+def search(rates, speeds=(1.0,), seconds=0.5, setups=None, base=BASE, pause=0.0):
     crowd = Crowd(rates, list(speeds), pause)
     setups = every_setup(BASE, 2, False) if setups is None else setups
-    held = Contest(crowd.start, base, setups, 2, seconds, Display(None, "none"))
-    held.run()
-    return held
+    found = Search(crowd.start, base, setups, 2, seconds, Display(None, "none"))
+    found.run()
+    return found
 
 
 def test_the_fastest_wins_and_the_table_shows_it_first():
     fast = Setup("serial", 1, "fused", 4, 8, 2)
-    held = contest({BASE: 100.0, fast: 150.0}, seconds=30.0)
-    assert held.untried == 0  # each answers at once, so there is time for all
-    assert held.winner().setup == fast
-    assert held.winner().ratio(held.entries[BASE]) == pytest.approx(1.5)
-    first, second = table(held)[1:3]
+    found = search({BASE: 100.0, fast: 150.0}, seconds=30.0)
+    assert found.untried == 0  # each answers at once, so there is time for all
+    assert found.winner().setup == fast
+    assert found.winner().ratio(found.trials[BASE]) == pytest.approx(1.5)
+    first, second = table(found)[1:3]
     assert first.split()[:2] == [">", "serial"]
     assert "1.50" in first
     assert second.split()[0] == "="
@@ -175,23 +174,23 @@ def test_the_fastest_wins_and_the_table_shows_it_first():
 
 def test_a_gain_within_the_noise_keeps_the_config():
     fast = Setup("serial", 1, "fused", 4, 8, 2)
-    held = contest({BASE: 100.0, fast: 102.0}, setups=[fast])
-    assert held.winner().setup == BASE
-    assert verdict(held)[0].startswith("the config's own setting is the fastest of the 2 tried")
-    held = contest({BASE: 100.0, fast: 150.0}, setups=[fast])
-    assert verdict(held) == [f"fastest of the 2 tried: {fast}"]
+    found = search({BASE: 100.0, fast: 102.0}, setups=[fast])
+    assert found.winner().setup == BASE
+    assert verdict(found)[0].startswith("the config's own setting is the fastest of the 2 tried")
+    found = search({BASE: 100.0, fast: 150.0}, setups=[fast])
+    assert verdict(found) == [f"fastest of the 2 tried: {fast}"]
 
 
 def test_what_was_not_tried_adds_up_with_the_table_and_has_its_price():
     # 0.5 s: 0.3 s of them for trials that take 0.2 s each, so that there is time for two, the config's own among them
     setups = every_setup(BASE, 2, False)
-    held = contest({}, setups=setups, pause=0.2)
-    tried = len(table(held)) - 2  # without the head and the config as it is
-    assert 1 <= tried == len(setups) - held.untried
-    (line,) = (line for line in remarks(held) if "not tried" in line)
+    found = search({}, setups=setups, pause=0.2)
+    tried = len(table(found)) - 2  # without the head and the config as it is
+    assert 1 <= tried == len(setups) - found.untried
+    (line,) = (line for line in remarks(found) if "not tried" in line)
     assert f"{tried} of {len(setups)} candidates were tried" in line
-    assert f"{held.untried} were not tried for want of time" in line
-    assert f"--seconds {held.seconds_for_all}" in line
+    assert f"{found.untried} were not tried for want of time" in line
+    assert f"--seconds {found.seconds_for_all}" in line
 
 
 def test_the_time_for_all_is_that_of_their_starts_and_trials():
@@ -204,16 +203,16 @@ def test_the_time_for_all_is_that_of_their_starts_and_trials():
 def test_a_ratio_of_short_trials_is_marked():
     """Candidates that did not come to the finals are compared with the config's own trial: with another base."""
     winner, loser = Setup("serial", 1, "fused", 4, 8, 2), Setup("serial", 1, "fused", 8, 4, 2)
-    held = contest({}, setups=[])
-    base = held.entries[BASE] = Entry(BASE, rates=[100.0], finals=[120.0, 120.0])
-    held.entries[winner] = Entry(winner, rates=[120.0], finals=[132.0, 132.0])
-    held.entries[loser] = Entry(loser, rates=[115.0])
-    rows = {line.split()[0]: line for line in table(held)[1:]}
+    found = search({}, setups=[])
+    base = found.trials[BASE] = Trial(BASE, rates=[100.0], finals=[120.0, 120.0])
+    found.trials[winner] = Trial(winner, rates=[120.0], finals=[132.0, 132.0])
+    found.trials[loser] = Trial(loser, rates=[115.0])
+    rows = {line.split()[0]: line for line in table(found)[1:]}
     assert " 1.10 " in rows[">"]
     assert " ~1.15 " in rows["serial"]
-    assert any(line.startswith("~: ") for line in remarks(held))
-    del held.entries[loser]
-    assert not any(line.startswith("~: ") for line in remarks(held))
+    assert any(line.startswith("~: ") for line in remarks(found))
+    del found.trials[loser]
+    assert not any(line.startswith("~: ") for line in remarks(found))
     assert base.ratio(base) == 1.0
 
 
@@ -222,38 +221,38 @@ def test_asynchronous_results_are_not_compared():
     base = Setup("processes", 1, "fused", 2, 12, 1, unrolls=2)
     other = Setup("processes", 1, "fused", 4, 6, 2, unrolls=4)
     assert other.effect(base) == ""
-    held = contest({}, setups=[other], base=base)
-    assert "results" not in table(held)[0]
-    assert not any("results" in line for line in remarks(held))
-    assert "results" in table(contest({}, setups=[]))[0]
-    notes = _notes(Path("a.yaml"), [], {"processor": "p", "cores": 2, "commit": ""}, 1.0, held)
+    found = search({}, setups=[other], base=base)
+    assert "results" not in table(found)[0]
+    assert not any("results" in line for line in remarks(found))
+    assert "results" in table(search({}, setups=[]))[0]
+    notes = _notes(Path("a.yaml"), [], {"processor": "p", "cores": 2, "commit": ""}, 1.0, found)
     assert not any("results" in line for line in notes)
 
 
 def test_candidates_that_fail_are_rows_and_not_the_end():
     refused, dead, fine = (Setup("serial", 1, "fused", groups, 32 // groups, 1) for groups in (1, 2, 4))
-    held = contest({BASE: 100.0, refused: "env.id: no\nsuch", dead: "dies", fine: 200.0}, setups=[refused, dead, fine])
-    assert held.winner().setup == fine
-    lines = "\n".join(table(held))
+    found = search({BASE: 100.0, refused: "env.id: no\nsuch", dead: "dies", fine: 200.0}, setups=[refused, dead, fine])
+    assert found.winner().setup == fine
+    lines = "\n".join(table(found))
     assert "failed: env.id: no such" in lines
     assert "failed: its process died" in lines
-    assert not any("not tried" in line for line in remarks(held))
+    assert not any("not tried" in line for line in remarks(found))
 
 
-def test_nobody_wins_if_all_fail():
-    assert contest({BASE: "broken"}, setups=[]).winner() is None
+def test_none_wins_if_all_fail():
+    assert search({BASE: "broken"}, setups=[]).winner() is None
 
 
 def test_a_machine_that_changes_its_speed_does_so_for_all_finalists():
     # Passes go there and back (A B, B A), and the speed halves and doubles: pass by pass the ratio stays 1.1.
     fast = Setup("serial", 1, "fused", 4, 8, 2)
-    held = contest({BASE: 100.0, fast: 110.0}, speeds=[1.0, 1.0, 0.5, 0.5, 2.0, 2.0], setups=[fast])
-    assert held.entries[fast].ratio(held.entries[BASE]) == pytest.approx(1.1)
+    found = search({BASE: 100.0, fast: 110.0}, speeds=[1.0, 1.0, 0.5, 0.5, 2.0, 2.0], setups=[fast])
+    assert found.trials[fast].ratio(found.trials[BASE]) == pytest.approx(1.1)
 
 
 def test_finalists_are_compared_pass_by_pass():
     # 100/50, 10/20 and 100/100 have the median 1; the medians 100 and 50 alone would say 2
-    ours, theirs = (Entry(BASE, rates=[1.0], finals=finals) for finals in ([100.0, 10.0, 100.0], [50.0, 20.0, 100.0]))
+    ours, theirs = (Trial(BASE, rates=[1.0], finals=finals) for finals in ([100.0, 10.0, 100.0], [50.0, 20.0, 100.0]))
     assert ours.ratio(theirs) == 1.0
 
 
@@ -340,7 +339,7 @@ def test_an_interrupted_tuning_leaves_nothing(tmp_path, number):
         while time.monotonic() < deadline and not any("forkserver" in " ".join(words) for _, words in family):
             time.sleep(0.1)
             family = members(tuner.pid)
-        assert len(family) >= 3  # the stand, a contestant, its forkserver
+        assert len(family) >= 3  # the server, a candidate, its forkserver
         tuner.send_signal(number)
         assert tuner.wait(20) == (130 if number == signal.SIGINT else -number)
         gone_by = time.monotonic() + 20

@@ -14,7 +14,7 @@ from small_run import CARTPOLE, train
 from rollmill.models.weights import parameters_sha256
 from rollmill.persist.newest_weights import find_weights
 from rollmill.play.evaluate import evaluate as evaluate_in_python
-from rollmill.play.named_players import policy_player
+from rollmill.play.trained_policy import PolicySource, open_subject
 
 
 def rows(folder: Path) -> list[dict]:
@@ -250,7 +250,10 @@ def test_players_for_other_tools(run):
     group = make_group(EnvConfig(id="CartPole-v1"), 3)
     everyone = np.ones(3, bool)
     group.reset(everyone, np.arange(3))
+    subject = open_subject(run)
+    source = PolicySource(subject.config, group.observation_space, group.action_space)
+    source.refresh(subject.read_weights().arrays, run)
     for greedy in (True, False):
-        action = policy_player(run, greedy=greedy)(3)(group, everyone)
+        action = source.player(3, greedy)(group, everyone)
         assert action.shape == (3,)
         assert set(action.tolist()) <= {0, 1}

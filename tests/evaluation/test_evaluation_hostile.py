@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from rollmill.play.output import Output
+from rollmill.play.evaluation_folder import EvaluationFolder
 
 HOSTILE = """
 import gymnasium as gym
@@ -116,7 +116,7 @@ def test_a_full_disk_is_told_in_one_line(evaluate, monkeypatch):
     def refuse(self, player, played):
         raise OSError(28, os.strerror(28), "out/episodes.csv")
 
-    monkeypatch.setattr(Output, "add", refuse)
+    monkeypatch.setattr(EvaluationFolder, "add", refuse)
     words = "--env", "CartPole-v1", "--policy", "random", "--episodes", 1, "--no-baselines"
     code, _, err = evaluate(*words, "--out", "out")
     assert (code, err.count("\n")) == (1, 1), err

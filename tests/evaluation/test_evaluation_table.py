@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rollmill.play.evaluation_table import closing_table
+from rollmill.play.evaluation_folder import closing_table
 
 
 @pytest.mark.parametrize(

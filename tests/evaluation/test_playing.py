@@ -63,7 +63,7 @@ def test_what_runs_is_left_when_it_may_not_go_on():
     calls = iter([True] * 2 + [False] * 99)
     seeds = [seed for seed in range(100) if plan(seed)[0] > 5][:2]
     rows = [[Episode(k, seed)] for k, seed in enumerate(seeds)]
-    assert not list(play_episodes(tracers(2), ConstantPlayer(SEVEN, 2), rows, None, may_go_on=lambda: next(calls)))
+    assert not list(play_episodes(tracers(2), ConstantPlayer(SEVEN, 2), rows, None, may_continue=lambda: next(calls)))
 
 
 class BreaksWithSeedTwelve(Tracer):

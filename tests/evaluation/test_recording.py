@@ -13,12 +13,11 @@ import pytest
 from rollmill import nested
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill.play import trajectory
+from rollmill.play import recorder
 from rollmill.play.evaluate import evaluate
-from rollmill.play.output import Output
+from rollmill.play.evaluation_folder import EvaluationFolder
 from rollmill.play.playing import Episode, Played
-from rollmill.play.recorder import Recording
-from rollmill.play.trajectory import TrajectoryFile
+from rollmill.play.recorder import Recording, TrajectoryFile
 from rollmill.play.video import DIMMED, VideoFile, write_grid
 
 av = pytest.importorskip("av")
@@ -74,11 +73,11 @@ def test_info_has_a_line_for_every_observation(tmp_path):
 
 
 def test_a_long_episode_does_not_stay_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(trajectory, "IN_MEMORY", 1000)
+    monkeypatch.setattr(recorder, "IN_MEMORY", 1000)
     group = make_group(EnvConfig(id="CartPole-v1"), 1)
     one = np.ones(1, bool)
     group.reset(one, np.zeros(1, np.int64))
-    file = TrajectoryFile(tmp_path / "long.npz", Episode(3, 0), False)
+    file = TrajectoryFile(tmp_path / "long.npz", False)
     file.see(group, 0)
     seen = [group.obs[0].copy()]
     for t in range(200):
@@ -176,7 +175,7 @@ def test_a_video_that_was_cut_short_plays_up_to_there(tmp_path):
 def test_what_was_finished_beyond_the_wanted_steps_leaves_no_file_even_if_nobody_heard_of_it(tmp_path):
     """A worker may finish episode 4 and be ended before it can say so; 3 were wanted."""
     recording = Recording(tmp_path, video=9, dump=True, info=True)
-    output = Output(recording, {}, ["random"], seed=0)
+    output = EvaluationFolder(recording, {}, ["random"], seed=0)
     for number in range(5):
         paths = recording.trajectory_path(number), recording.video_path(number)
         for path in (*paths, paths[0].with_suffix(".info.jsonl")):

@@ -7,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rollmill.play import statistics
+from rollmill.play import evaluation_folder
+from rollmill.play.evaluation_folder import bootstrap_interval, summarise
 from rollmill.play.playing import Episode, Played
-from rollmill.play.statistics import bootstrap_interval, summarise
 
 
 def episodes(*returns):
@@ -48,5 +48,5 @@ def test_it_depends_on_the_seed_alone_and_not_on_how_it_is_cut_up(monkeypatch):
     values = np.sqrt(np.arange(50.0))
     whole = bootstrap_interval(values, 4)
     assert whole == bootstrap_interval(values, 4) != bootstrap_interval(values, 5)
-    monkeypatch.setattr(statistics, "_CHUNK", 5000)
+    monkeypatch.setattr(evaluation_folder, "_CHUNK", 5000)
     assert bootstrap_interval(values, 4) == whole

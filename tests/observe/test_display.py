@@ -11,8 +11,7 @@ from rollmill.console.display import Display
 from rollmill.console.progress import Work
 from rollmill.console.text_table import text_table
 from rollmill.console.view import View
-from rollmill.trials.seed_display import seeds_view
-from rollmill.trials.seeds_folder import SeedsFolder
+from rollmill.trials.seeds_folder import SeedsFolder, seeds_view
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +79,9 @@ def test_seeds_under_way_are_lines_and_all_seeds_are_bars(tmp_path):
     folder.status.update({1: "done", 2: "running"})
     for seed, steps in ((1, 200), (2, 50)):
         folder.run(seed).mkdir()
-        row = {"env_steps": steps, "return_ema": 12.0, "steps_per_second": 10.0}
+        row = {"env_steps": steps, "return_ema": 12.0, "steps_per_second": 10.0, "seconds": steps / 10}
         (folder.run(seed) / "metrics.jsonl").write_text(json.dumps(row) + '\n{"env_st')
-    view = seeds_view(folder, 200)
+    view = seeds_view(folder, "env_steps", 200)
     assert view.lines == ["seed 2   25%  50/200 steps  ETA 0:15  return 12.0  10 steps/s"]  # 150 steps at 10 a second
     assert view.bars == [
         ("seed 1", "done", 1.0, "100%", "200/200", "12.0", "-", "-:--"),

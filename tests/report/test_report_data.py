@@ -8,10 +8,9 @@ import pytest
 from run_files import write_run
 
 from rollmill.errors import Refused
-from rollmill.report.charts import return_chart
-from rollmill.report.curves import group_curve, return_line, speed_line
+from rollmill.report.charts import group_curve, return_chart, return_line, speed_line
 from rollmill.report.groups import differences, gather
-from rollmill.report.media import Purse, media_of
+from rollmill.report.media import MediaBudget, media_of
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_group(tmp_path):
@@ -143,4 +142,4 @@ def test_the_best_run_may_have_a_return_of_zero(tmp_path):
     for run in (worse, best):
         (run / "curve.png").write_bytes(b"png")
     (group,) = gather([worse, best])
-    assert [medium.file for medium in media_of(group, Purse())] == [best / "curve.png"]
+    assert [medium.file for medium in media_of(group, MediaBudget())] == [best / "curve.png"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rollmill.report.spread import spread, t_factor
+from rollmill.report.groups import spread, t_factor
 
 
 def test_three_values_have_a_t_interval():

@@ -18,9 +18,8 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.errors import Refused
 from rollmill.play.pictures import BAR, Camera, as_image, bar_chart, png_bytes
-from rollmill.play.watch_folder import FolderScreen
 from rollmill.play.watch_page import PageScreen
-from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_scene import FolderScreen, Scene
 from rollmill.play.watch_terminal import TerminalScreen, fitted, half_blocks
 
 RAMP = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)

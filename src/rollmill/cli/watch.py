@@ -57,9 +57,10 @@ def watch(
         raise Refused(f"--http {http} is not a port; give one from 1 to 65535, or 0 for any free one")
     if terminal and not _is_terminal():
         raise Refused("--terminal: standard output is not a terminal that can draw; leave it out, or use --http 0")
-    from rollmill.play.subject import open_subject
+    from rollmill.numerics import require
+    from rollmill.play.trained_policy import open_subject
 
-    open_subject(run)  # refused before anything is opened
+    require(open_subject(run).config.runtime.numerics)  # refused before anything is opened
     for variable in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pygame draws without a display, and says nothing of it
         os.environ.setdefault(variable, "dummy")
     screen = _screen(terminal, http, frames, every_frame)
@@ -73,7 +74,7 @@ def watch(
 
 def _screen(terminal: bool, http: int | None, frames: Path | None, every_frame: bool) -> Screen:
     if frames is not None:
-        from rollmill.play.watch_folder import FolderScreen
+        from rollmill.play.watch_scene import FolderScreen
 
         return FolderScreen(frames, every_frame)
     if terminal or (http is None and _is_terminal()):

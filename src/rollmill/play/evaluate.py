@@ -1,4 +1,11 @@
-"""An evaluation from what the user asks for to the folder with its results."""
+"""An evaluation, from the user's request to the folder with its results.
+
+1. `request.checked` and `request.prepare`: refuse what can't be played; the job, and a folder for its results.
+2. `_Session._play`, `_play_baselines`: a pool (`pool.py`) plays units of episodes (`units.py`), the player's own first.
+3. In each process a `UnitPlayer` makes environments and players and runs `play_episodes` (`playing.py`), with a
+   `Recorder` as witness where trajectories or videos are wanted.
+4. `EvaluationFolder` writes each episode as it ends, and the statistics; `closing_table` shows them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from rollmill.config.load import Overrides
 from rollmill.console.display import Display
 from rollmill.console.progress import Work
 from rollmill.envs.families import examine_of
@@ -18,23 +26,22 @@ from rollmill.errors import RollmillError
 from rollmill.launch.interruption import Interruption
 from rollmill.launch.pulse import watchdog
 from rollmill.observe.phrases import amount
-from rollmill.play.bench import Bench, Unit
-from rollmill.play.comparisons import EPISODES, LEAST_SECONDS
-from rollmill.play.crew import Crew, ProcessCrew, SoloCrew
-from rollmill.play.evaluation_table import closing_table
-from rollmill.play.output import Output
+from rollmill.play.evaluation_folder import EvaluationFolder, closing_table
 from rollmill.play.playing import Episode, Played
-from rollmill.play.request import Prepared, Request, checked, prepare
-from rollmill.play.subject import Overrides
+from rollmill.play.pool import ProcessPool, SerialPool
+from rollmill.play.request import Request, checked, prepare
+from rollmill.play.units import Job, Unit, UnitPlayer
 from rollmill.play.video import write_grid
 from rollmill.seeding import integer_seed
 
-HOPELESS = 20  # episodes that fail one after the other before it is given up
+BASELINE_EPISODES = 20  # of each baseline, at most
+BASELINE_SECONDS = 10.0  # for all baselines together; twice what the player itself took, if that is more
+MOST_FAILURES_IN_A_ROW = 20  # episodes that fail one after the other before it is given up
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How an evaluation went: what `evaluation.json` holds, and where it lies."""
+    """How an evaluation went: the content of `evaluation.json`, and its folder."""
 
     path: Path
     status: str  # "done" | "interrupted"
@@ -62,12 +69,12 @@ def evaluate_request(request: Request, display: Display) -> Evaluation:
     """What `rollmill evaluate` does."""
     interruption = Interruption()
     request = checked(request)
-    prepared = prepare(request)
+    job, facts = prepare(request)
     try:
         with interruption.by_signals():
-            return _Session(request, prepared, display, interruption).run()
+            return _Session(request, job, facts, display, interruption).run()
     except OSError as error:
-        where = error.filename or prepared.job.recording.folder
+        where = error.filename or job.recording.folder
         raise RollmillError(
             f"{where} can't be written: {error.strerror}; make room, or choose a folder with --out"
         ) from None  # where it was noticed means nothing to the user
@@ -76,12 +83,12 @@ def evaluate_request(request: Request, display: Display) -> Evaluation:
 class _Session:
     """One evaluation: the player first, then what it is compared with, then the environment's own examination."""
 
-    def __init__(self, request: Request, prepared: Prepared, display: Display, interruption: Interruption) -> None:
-        self._request, self._prepared, self._display = request, prepared, display
-        self._interruption = interruption
-        self._job = job = prepared.job
+    def __init__(
+        self, request: Request, job: Job, facts: Mapping[str, Any], display: Display, interruption: Interruption
+    ) -> None:
+        self._request, self._job, self._display, self._interruption = request, job, display, interruption
         self._names = [str(player) for player in job.players]
-        self._output = Output(job.recording, prepared.facts, self._names, job.seed)
+        self._output = EvaluationFolder(job.recording, facts, self._names, job.seed)
         self._failed_in_a_row = 0
 
     def run(self) -> Evaluation:
@@ -89,9 +96,9 @@ class _Session:
         status = "failed"
         try:
             with watchdog(self._job.env_seconds, self._job.recording.folder / "stacks.txt"):
-                with closing(self._crew()) as crew:
-                    self._play(crew)
-                    self._play_baselines(crew)
+                with closing(self._pool()) as pool:
+                    self._play(pool)
+                    self._play_baselines(pool)
                 if not self._interruption.is_wanted:
                     self._film_grid()
                     self._examine()
@@ -105,17 +112,17 @@ class _Session:
         self._display.say(*closing_table(record, self._output.folder))
         return Evaluation(self._output.folder, status, self._interruption.signal, record)
 
-    def _crew(self) -> Crew:
-        return SoloCrew(self._job) if self._request.workers == 1 else ProcessCrew(self._job, self._request.workers)
+    def _pool(self) -> SerialPool | ProcessPool:
+        return SerialPool(self._job) if self._request.workers == 1 else ProcessPool(self._job, self._request.workers)
 
-    def _play(self, crew: Crew) -> None:
+    def _play(self, pool: SerialPool | ProcessPool) -> None:
         """The player's own episodes."""
         steps, title = self._request.steps, f"{self._names[0]} on {self._job.env.id}"
         work = Work(title, "steps" if steps else "episodes", steps or self._request.episodes or 0)
         self._display.show(work.after())
         tally = _Tally(steps)
-        may_go_on = self._may_go_on if steps is None else lambda: self._may_go_on() and tally.enough is None
-        for _, played in crew.play(self._units(0, self._request.episodes), lambda: True, may_go_on):
+        may_continue = self._may_continue if steps is None else lambda: self._may_continue() and tally.enough is None
+        for _, played in pool.play(self._units(0, self._request.episodes), lambda: True, may_continue):
             self._take(0, played)
             tally.add(played)
             if self._display.is_due:
@@ -126,18 +133,17 @@ class _Session:
         if not tally.episodes and self._output.failures:
             raise RollmillError(f"no episode could be played: {self._output.failures[0]}")
 
-    def _play_baselines(self, crew: Crew) -> None:
+    def _play_baselines(self, pool: SerialPool | ProcessPool) -> None:
         """The others, on the same episodes; within a time that the player's own episodes set."""
         others = range(1, len(self._names))
-        if not others or not self._may_go_on():
+        if not others or not self._may_continue():
             return
-        mine = len(self._output.played[self._names[0]])
-        episodes = min(EPISODES, mine)
-        deadline = perf_counter() + max(LEAST_SECONDS, 2 * self._output.seconds)
+        episodes = min(BASELINE_EPISODES, len(self._output.played[self._names[0]]))
+        deadline = perf_counter() + max(BASELINE_SECONDS, 2 * self._output.seconds)
         work = Work("baselines", "episodes", episodes * len(others))
         self._display.show(work.after())
         units = (unit for player in others for unit in self._units(player, episodes))
-        playing = crew.play(units, lambda: perf_counter() < deadline, self._may_go_on)
+        playing = pool.play(units, lambda: perf_counter() < deadline, self._may_continue)
         for done, (player, played) in enumerate(playing, 1):
             self._take(player, played)
             if self._display.is_due:
@@ -148,8 +154,8 @@ class _Session:
     def _take(self, player: int, played: Played) -> None:
         self._output.add(self._names[player], played)
         self._failed_in_a_row = self._failed_in_a_row + 1 if played.failure else 0
-        if player == 0 and self._failed_in_a_row >= HOPELESS:  # a baseline that can't play spoils nothing
-            raise RollmillError(f"{HOPELESS} episodes failed in a row, the last one: {played.failure}")
+        if player == 0 and self._failed_in_a_row >= MOST_FAILURES_IN_A_ROW:  # a baseline that can't play spoils nothing
+            raise RollmillError(f"{MOST_FAILURES_IN_A_ROW} episodes failed in a row, the last one: {played.failure}")
 
     def _units(self, player: int, episodes: int | None) -> Iterator[Unit]:
         """The episodes in groups of `size`; endless where their number isn't known beforehand."""
@@ -162,10 +168,9 @@ class _Session:
 
     def _film_grid(self) -> None:
         recording = self._job.recording
-        if self._request.grid:
-            videos = [recording.video_path(number) for number in range(recording.video)]
-            if videos := [video for video in videos if video.exists()]:
-                write_grid(videos, recording.folder / "video" / "grid.mp4")
+        videos = [recording.video_path(number) for number in range(recording.video)]
+        if self._request.grid and (videos := [video for video in videos if video.exists()]):
+            write_grid(videos, recording.folder / "video" / "grid.mp4")
 
     def _examine(self) -> None:
         """The environment's own protocol, where it has one."""
@@ -173,12 +178,12 @@ class _Session:
         if examine is None:
             return
         self._display.show(Work("examination", "runs", 1).after())
-        with closing(Bench(self._job)) as bench:
-            maker = bench.maker(0)
-            result = examine(self._job.env, integer_seed(self._job.seed, "examine"), maker, self._output.folder)
+        with closing(UnitPlayer(self._job)) as player:
+            seed = integer_seed(self._job.seed, "examine")
+            result = examine(self._job.env, seed, player.maker(0), self._output.folder)
         self._output.note(examination=result)
 
-    def _may_go_on(self) -> bool:
+    def _may_continue(self) -> bool:
         return not self._interruption.is_wanted
 
 
@@ -186,7 +191,7 @@ class _Tally:
     """Counts along; with a number of `wanted` steps it knows when the first so many episodes have made them.
 
     The episodes are counted in the order of their numbers: taking those that end first would favour the short ones,
-    and depend on who plays how fast.
+    and depend on the speed of the processes.
     """
 
     def __init__(self, wanted: int | None) -> None:

@@ -1,103 +1,37 @@
-"""From what a user names to who plays: `policy`, `random`, `constant:K`, `scripted:NAME`.
-
-make = policy_player("runs/mine", greedy=False)     # a run or a checkpoint → MakePlayer
-player = make(group.size)
-action = player(group, reset)
-
-To get newer weights now and then keep a `PolicySource` and call `refresh` between episodes.
-"""
+"""Players by name: `policy`, `random`, `constant:K`, `scripted:NAME`; and those that a player is compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 
 from rollmill import spaces
-from rollmill.algorithms.registry import find_recipe
 from rollmill.config.base import shown
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import scripts_of
-from rollmill.envs.make import make_group
-from rollmill.envs.player import MakePlayer, Player
+from rollmill.envs.player import MakePlayer
 from rollmill.errors import Refused, nearest
-from rollmill.models.weights import load_weights, weights_spec
-from rollmill.play.players import ConstantPlayer, GreedyPlayer, RandomPlayer, SamplingPlayer
-from rollmill.play.subject import Overrides, Subject, open_subject
-from rollmill.settings import ExperimentConfig
+from rollmill.play.players import ConstantPlayer, RandomPlayer
+from rollmill.play.trained_policy import PolicySource
 from rollmill.types import Array
 
 LEVELS = ("low", "zero", "high")  # constant actions of a Box by name
+MOST_CONSTANTS = 18  # actions up to which each is played for itself: as many as an Atari joystick has
 
 
 @dataclass(frozen=True)
 class PlayerSpec:
-    """Who plays, in words that another process understands too."""
+    """The name of a player, which another process understands too."""
 
     kind: Literal["policy", "random", "constant", "scripted"]
     detail: str = ""  # "greedy" or "sample"; the constant action; the script's name
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.detail}" if self.detail else self.kind
-
-
-class PolicySource:
-    """The network of a run, which makes players."""
-
-    def __init__(
-        self, config: ExperimentConfig, observation_space: gym.Space[Any], action_space: gym.Space[Any]
-    ) -> None:
-        self._config = config
-        self._recipe = find_recipe(config.algorithm.name)
-        self._network = self._recipe.network(
-            observation_space,
-            action_space,
-            config.model,
-            seed=0,
-            **config.algorithm.network_options,
-        )
-
-    def refresh(self, weights: Mapping[str, Array], name: str | Path) -> None:
-        """Let every player that was made, and those to come, decide with these weights; `name` is for the refusal."""
-        wanted = {key: (spec.shape, spec.dtype) for key, spec in weights_spec(self._network).items()}
-        given = {key: (array.shape, array.dtype.name) for key, array in weights.items()}
-        for key in [*wanted, *given]:
-            if wanted.get(key) != given.get(key):
-                there, here = (_described(table.get(key)) for table in (given, wanted))
-                raise Refused(
-                    f"{name}: its weights don't fit env.id={self._config.env.id}: {key} is {there} there and {here} "
-                    "here; play the environment that it was trained on"
-                )
-        load_weights(self._network, weights)
-
-    def player(self, size: int, greedy: bool = True, seed: int = 0) -> Player:
-        """A player for a group of this size; `seed` counts only where the caller passes no seeds of episodes."""
-        make = partial(self._recipe.policy_outside_training, self._network, self._config.algorithm)
-        if greedy:
-            return GreedyPlayer(make(size))
-        return SamplingPlayer(make(size), make(1), size, seed)
-
-
-def policy_source(subject: Subject) -> PolicySource:
-    """The network of a run with its present weights; the environment is made once to know its spaces."""
-    group = make_group(subject.config.env, 1)
-    try:
-        source = PolicySource(subject.config, group.observation_space, group.action_space)
-    finally:
-        group.close()
-    weights = subject.read_weights()
-    source.refresh(weights.arrays, weights.path)
-    return source
-
-
-def policy_player(path: str | Path, overrides: Overrides = (), *, greedy: bool = True, seed: int = 0) -> MakePlayer:
-    """Players with the policy of a run or of one of its checkpoints."""
-    return partial(policy_source(open_subject(path, overrides)).player, greedy=greedy, seed=seed)
 
 
 def parse_player(text: str, env: EnvConfig, space: gym.Space[Any]) -> PlayerSpec:
@@ -118,6 +52,22 @@ def parse_player(text: str, env: EnvConfig, space: gym.Space[Any]) -> PlayerSpec
         return PlayerSpec("scripted", detail)
     known = ["random", "constant:K", *(f"scripted:{name}" for name in scripts_of(env))]
     raise Refused(f"--policy {text} is unknown; {nearest(text, known)}")
+
+
+def baselines_of(env: EnvConfig, space: gym.Space[Any]) -> list[PlayerSpec]:
+    """All players to compare with: chance, the environment's scripts, each constant action."""
+    scripts = [PlayerSpec("scripted", name) for name in scripts_of(env)]
+    return [PlayerSpec("random"), *scripts, *(PlayerSpec("constant", detail) for detail in _constants(space))]
+
+
+def _constants(space: gym.Space[Any]) -> list[str]:
+    if isinstance(space, gym.spaces.Box):
+        return list(LEVELS)
+    if isinstance(space, gym.spaces.Discrete):
+        return [str(number) for number in range(int(space.n))] if space.n <= MOST_CONSTANTS else []
+    if isinstance(space, gym.spaces.MultiDiscrete) and np.prod(space.nvec) <= MOST_CONSTANTS:
+        return [",".join(map(str, index)) for index in np.ndindex(*space.nvec.tolist())]
+    return []
 
 
 def make_player(
@@ -175,7 +125,3 @@ def _numbers(text: str, words: list[str], convert: type[int] | type[float], want
         return [convert(word) for word in words]
     except ValueError:
         raise Refused(f"--policy constant:{text} names no action; give {wanted}") from None
-
-
-def _described(spec: tuple[tuple[int, ...], str] | None) -> str:
-    return "missing" if spec is None else f"{spec[1]} {'×'.join(map(str, spec[0])) or 'scalar'}"

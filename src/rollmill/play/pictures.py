@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
+from io import BytesIO
 
 import numpy as np
+from PIL import Image
 
 from rollmill import nested
 from rollmill.envs.group import EnvGroup, NoPicture
@@ -74,13 +74,6 @@ def bar_chart(values: Array) -> Array:
 
 def png_bytes(picture: Array) -> bytes:
     """An RGB picture, uint8 [H, W, 3], as a PNG file."""
-    height, width, _ = picture.shape
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # the first byte of a row says that it is stored as it is
-    rows[:, 1:] = picture.reshape(height, 3 * width)
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits, RGB
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, data) for name, data in parts)
-
-
-def _chunk(name: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    file = BytesIO()
+    Image.fromarray(picture).save(file, "PNG", compress_level=1)
+    return file.getvalue()

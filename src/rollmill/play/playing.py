@@ -1,4 +1,4 @@
-"""The loop that plays episodes for their own sake: a group, a player, and which episodes each row is to play.
+"""The loop that plays episodes without training: a group, a player, and which episodes each row is to play.
 
 for played in play_episodes(group, player, [[Episode(0, seed)], [Episode(1, seed)], …]):
     print(played.episode.number, played.total)
@@ -8,19 +8,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from time import perf_counter
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import gymnasium as gym
 import numpy as np
 
+from rollmill.algorithms.policy import Policy
+from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, StepResult
-from rollmill.envs.player import Player
-from rollmill.play.players import SeededPlayer
+from rollmill.envs.make import make_group
+from rollmill.envs.player import MakePlayer, Player
+from rollmill.errors import RollmillError
+from rollmill.intervals import deviation
+from rollmill.play.players import GreedyPlayer, RandomPlayer, SeededPlayer
+from rollmill.seeding import episode_seed, integer_seed
+from rollmill.settings import ExperimentConfig
 from rollmill.types import Array
+
+GIVE_UP = 5  # times the seconds that playing for scores was meant to take
 
 
 class Episode(NamedTuple):
-    """An episode to play: what it is called, and what it depends on besides the actions."""
+    """An episode to play: its number, and the seed that it depends on together with the actions."""
 
     number: int
     seed: int
@@ -60,11 +72,11 @@ def play_episodes(
     rows: Sequence[Iterable[Episode]],
     witness: Witness | None = None,
     may_begin: Callable[[], bool] = lambda: True,
-    may_go_on: Callable[[], bool] = lambda: True,
+    may_continue: Callable[[], bool] = lambda: True,
 ) -> Iterator[Played]:
     """Play the episodes of each row in turn, yielding each as it ends.
 
-    When `may_begin` says no, those that run are finished (every row has then begun its first); when `may_go_on` says
+    When `may_begin` says no, those that run are finished (every row has then begun its first); when `may_continue` says
     no, they are left where they are and not yielded. A row whose environment fails for good yields the failure and
     plays none of its further episodes. An episode without a finite return is a failure too.
     """
@@ -86,7 +98,7 @@ def play_episodes(
         if fresh:
             group.reset(reset, seeds)
             yield from _failures(group, running, total, length, None)  # nothing was shown yet
-        if not running or not may_go_on():
+        if not running or not may_continue():
             return
         active = np.zeros(group.size, np.bool_)
         active[list(running)] = True
@@ -136,3 +148,78 @@ def _failures(
         if witness is not None:
             witness.end(k, played)
         yield played
+
+
+# Scores alone: the random baseline and the finished policy
+
+
+class Scored(NamedTuple):
+    """Raw returns of whole episodes, and how long playing took."""
+
+    returns: tuple[float, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def mean(self) -> float | None:
+        """Mean return; None if no episode ended in time."""
+        return float(np.mean(self.returns)) if self.returns else None
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation of the returns; None for fewer than two."""
+        return deviation(self.returns)
+
+
+def play_randomly(config: ExperimentConfig, space: gym.Space[Any]) -> Scored:
+    """The random baseline: uniform actions, whatever is seen."""
+    observe, seed = config.observe, integer_seed(config.seed, "random baseline")
+    player = partial(RandomPlayer, space, seed=seed)
+    return _play(player, config.env, seed, observe.baseline_episodes, observe.baseline_seconds)
+
+
+def play_greedily(config: ExperimentConfig, make: Callable[[int], Policy], is_unwanted: Callable[[], bool]) -> Scored:
+    """The policy without exploration, on episodes that training never saw; `make` gives a policy for a group size.
+
+    It ends early when `is_unwanted` says so.
+    """
+    observe, seed = config.observe, integer_seed(config.seed, "greedy evaluation")
+    episodes, seconds = observe.final_episodes, observe.final_seconds
+    return _play(lambda size: GreedyPlayer(make(size)), config.env, seed, episodes, seconds, is_unwanted)
+
+
+def _play(
+    make_player: MakePlayer,
+    config: EnvConfig,
+    seed: int,
+    episodes: int,
+    seconds: float,
+    is_unwanted: Callable[[], bool] = lambda: False,
+) -> Scored:
+    """Play `episodes` episodes; after `seconds` no new ones are begun, after GIVE_UP times that it is given up.
+
+    Each environment has its quota and finishes what it has begun: counting whichever end first would favour the short
+    ones. (Giving up does favour them: better a number with that flaw than none.)
+    """
+    if not episodes:
+        return Scored()
+    size = min(config.group_size, episodes)
+    rows = [
+        [Episode(number, episode_seed(seed, 0, k, number // size)) for number in range(k, episodes, size)]
+        for k in range(size)
+    ]
+    group = make_group(config, size)
+    started = perf_counter()
+
+    def may_begin() -> bool:
+        return perf_counter() - started <= seconds
+
+    def may_continue() -> bool:
+        return not is_unwanted() and perf_counter() - started < GIVE_UP * seconds
+
+    try:
+        playing = play_episodes(group, make_player(size), rows, None, may_begin, may_continue)
+        returns = [played.total for played in playing if not played.failure]
+        return Scored(tuple(returns), perf_counter() - started)
+    finally:
+        with suppress(RollmillError):  # the score is known; an environment that won't close doesn't change it
+            group.close()

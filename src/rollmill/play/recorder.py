@@ -1,15 +1,36 @@
-"""Keeps what is to be kept of the episodes that a group plays: trajectories and videos."""
+"""Records the episodes that a group plays: trajectories and videos.
+
+A trajectory is an npz file:
+
+observation      [T+1, …]  the first one to the true final one; parts of a dict as observation/<key>
+action           [T, …]    as the agent stores it: counted from 0, not yet clipped
+reward           [T]       raw
+terminated, truncated [T]
+episode, seed, return      single numbers
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import numpy as np
 
 from rollmill.envs.group import EnvGroup, StepResult
+from rollmill.nested import Nested
+from rollmill.persist.writing import DraftFile
 from rollmill.play.playing import Episode, Played
-from rollmill.play.trajectory import TrajectoryFile
 from rollmill.play.video import VideoFile
 from rollmill.types import Array
+
+IN_MEMORY = 1 << 20  # bytes of a column that are kept there; the rest waits in a file without a name
 
 
 @dataclass(frozen=True)
@@ -31,11 +52,11 @@ class Recording:
         return episode.number < self.video
 
     def trajectory_path(self, number: int) -> Path:
-        """Where the trajectory of an episode lies."""
+        """The file of an episode's trajectory."""
         return self.folder / "trajectories" / f"episode-{number:05}.npz"
 
     def video_path(self, number: int) -> Path:
-        """Where the video of an episode lies."""
+        """The file of an episode's video."""
         return self.folder / "video" / f"episode-{number:05}.mp4"
 
     def files_from(self, number: int) -> list[Path]:
@@ -56,7 +77,7 @@ class Recorder:
         """Start the files of row k."""
         if self._recording.dump:
             path = self._recording.trajectory_path(episode.number)
-            self._trajectories[k] = TrajectoryFile(path, episode, self._recording.info)
+            self._trajectories[k] = TrajectoryFile(path, self._recording.info)
             self._trajectories[k].see(group, k)
         if self._recording.films(episode):
             self._videos[k] = VideoFile(self._recording.video_path(episode.number), group.frame_rate)
@@ -79,9 +100,116 @@ class Recorder:
 
     def abandon(self) -> None:
         """Drop the files of episodes that were not played to their end."""
-        for trajectory in self._trajectories.values():
-            trajectory.discard()
-        for video in self._videos.values():
-            video.discard()
+        files: list[TrajectoryFile | VideoFile] = [*self._trajectories.values(), *self._videos.values()]
+        for file in files:
+            file.discard()
         self._trajectories.clear()
         self._videos.clear()
+
+
+class TrajectoryFile:
+    """Collects the columns of one episode; memory stays bounded however long it gets."""
+
+    def __init__(self, path: Path, with_info: bool) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        self._columns: dict[str, _Column] = {}
+        self._info = DraftFile(path.with_suffix(".info.jsonl")) if with_info else None
+        self._info_lines = self._info.draft.open("w", encoding="utf-8") if self._info else None
+
+    def see(self, group: EnvGroup, k: int) -> None:
+        """Row k shows an observation."""
+        for name, leaf in _named_leaves("observation", group.obs):
+            self._add(name, leaf[k])
+        if self._info_lines is not None:
+            self._info_lines.write(json.dumps(_plain(group.info(k)), allow_nan=False) + "\n")
+
+    def step(self, group: EnvGroup, k: int, action: Array, result: StepResult) -> None:
+        """Row k took its action and shows what followed."""
+        self._add("action", action[k])
+        self._add("reward", result.reward[k])
+        self._add("terminated", result.terminated[k])
+        self._add("truncated", result.truncated[k])
+        self.see(group, k)
+
+    def finish(self, played: Played) -> None:
+        """Write the file."""
+        file = DraftFile(self._path)
+        facts = {"episode": played.episode.number, "seed": played.episode.seed, "return": played.total}
+        try:
+            with ZipFile(file.draft, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+                for name, column in self._columns.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                        column.copy_to(entry)
+                for name, value in facts.items():
+                    with archive.open(f"{name}.npy", "w") as entry:
+                        np.lib.format.write_array(entry, np.array(value))
+            if self._info is not None and self._info_lines is not None:
+                self._info_lines.close()
+                self._info.publish()
+            file.publish()
+        except BaseException:
+            file.discard()
+            raise
+        finally:
+            self.discard()
+
+    def discard(self) -> None:
+        """Let go of what was collected."""
+        for column in self._columns.values():
+            column.close()
+        if self._info is not None and self._info_lines is not None:
+            self._info_lines.close()
+            self._info.discard()
+
+    def _add(self, name: str, value: Any) -> None:
+        if name not in self._columns:
+            self._columns[name] = _Column(np.asarray(value))
+        self._columns[name].add(value)
+
+
+class _Column:
+    """Rows of one array, of any number."""
+
+    def __init__(self, first: Array) -> None:
+        self._shape, self._dtype = first.shape, first.dtype
+        self._count = 0
+        self._data = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 closed in `close`
+
+    def add(self, value: Any) -> None:
+        self._data.write(np.asarray(value, self._dtype).tobytes())
+        self._count += 1
+
+    def copy_to(self, target: Any) -> None:
+        header = {
+            "shape": (self._count, *self._shape),
+            "fortran_order": False,
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+        }
+        np.lib.format.write_array_header_1_0(target, header)
+        self._data.seek(0)
+        shutil.copyfileobj(self._data, target, 1 << 20)
+
+    def close(self) -> None:
+        self._data.close()
+
+
+def _named_leaves(name: str, tree: Nested) -> Iterator[tuple[str, Array]]:
+    if isinstance(tree, dict):
+        for key, part in tree.items():
+            yield from _named_leaves(f"{name}/{key}", part)
+    else:
+        yield name, tree
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no words for, in words that it has; null for what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) or value is None else str(value)

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from rollmill.config.base import Config
-from rollmill.config.load import build
+from rollmill.config.load import Overrides, build
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
@@ -27,12 +27,11 @@ from rollmill.numerics import require
 from rollmill.persist.newest_weights import Weights
 from rollmill.persist.parts import package_version
 from rollmill.persist.run_folder import PACKAGES, git_commit
-from rollmill.play.bench import Job
-from rollmill.play.comparisons import baselines_of
-from rollmill.play.named_players import PlayerSpec, PolicySource, parse_player
-from rollmill.play.output import make_folder
+from rollmill.play.evaluation_folder import make_folder
+from rollmill.play.named_players import PlayerSpec, baselines_of, parse_player
 from rollmill.play.recorder import Recording
-from rollmill.play.subject import Overrides, Subject, open_subject
+from rollmill.play.trained_policy import PolicySource, Subject, open_subject
+from rollmill.play.units import Job
 from rollmill.play.video import require_av
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import generator
@@ -66,14 +65,6 @@ class Request:
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """An evaluation that can begin."""
-
-    job: Job
-    facts: dict[str, Any]  # for evaluation.json
-
-
 class _Environment(Config):
     """The sections of a config that are needed without a run."""
 
@@ -81,8 +72,11 @@ class _Environment(Config):
     runtime: RuntimeConfig = Field(default_factory=RuntimeConfig)
 
 
-def prepare(request: Request) -> Prepared:
-    """Look at what a checked request names: make the environment once, load the weights; then make the folder."""
+def prepare(request: Request) -> tuple[Job, dict[str, Any]]:
+    """The job of a checked request, and the facts for `evaluation.json`.
+
+    The environment is made once and the weights are loaded; then the folder is made.
+    """
     subject = None if request.run is None else open_subject(request.run, request.overrides)
     named = subject.config if subject else _environment(str(request.env), request.overrides)
     require(named.runtime.numerics)
@@ -110,20 +104,19 @@ def prepare(request: Request) -> Prepared:
         weights=weights.arrays if weights else None,
         env_seconds=env_seconds,
     )
-    return Prepared(job, _facts(request, env, subject, weights))
+    return job, _facts(request, env, subject, weights)
 
 
 def checked(request: Request) -> Request:
     """The request with its defaults filled in, if its parts go together."""
     for name in ("episodes", "steps", "workers"):
-        value = getattr(request, name)
-        if value is not None and value < 1:
+        if (value := getattr(request, name)) is not None and value < 1:
             raise Refused(f"--{name} {value} plays nothing; give at least 1")
     if request.workers > (most := max(LEAST_MOST_WORKERS, WORKERS_PER_CORE * len(usable_cores()))):
         raise Refused(f"--workers {request.workers} is more than this machine carries; give at most {most}")
     for name in ("video", "seed"):
-        if getattr(request, name) < 0:
-            raise Refused(f"--{name} {getattr(request, name)} is negative; give 0 or more")
+        if (value := getattr(request, name)) < 0:
+            raise Refused(f"--{name} {value} is negative; give 0 or more")
     if request.episodes is not None and request.steps is not None:
         raise Refused(f"--episodes {request.episodes} and --steps {request.steps} both say when to end; give one")
     if request.run is None and request.env is None:

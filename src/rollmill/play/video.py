@@ -90,7 +90,7 @@ def write_grid(videos: Sequence[Path], path: Path) -> None:
         target = VideoFile(path, float(sources[0].rate))
         stack.callback(target.discard)  # does nothing to a file that has its name
         canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
-        while sum(source.advance(width, height) for source in sources):  # everybody is asked, unlike with any()
+        while sum(source.advance(width, height) for source in sources):  # every source advances, unlike with any()
             for place, source in enumerate(sources):
                 top, left = place // columns * height, place % columns * width
                 canvas[top : top + height, left : left + width] = source.picture

@@ -42,7 +42,7 @@ class PageScreen:
         self._number = 0  # of scenes so far
         self._scene: Scene | None = None
         self._message = "starting"
-        self._asked = 0.0  # when a viewer was last heard of
+        self._asked = 0.0  # time of a viewer's last request
         self._waiting = 0  # viewers
         self._encoded: tuple[int, bytes] = (0, b"")
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="page", daemon=True)
@@ -106,7 +106,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((ADDRESS, port), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A viewer that goes away in the middle is no error."""
+        """A viewer that disconnects is not an error."""
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -14,10 +14,9 @@ from rollmill.errors import Refused, RollmillError
 from rollmill.launch.liveness import is_gone
 from rollmill.launch.pulse import watchdog
 from rollmill.persist.run_folder import MARK, RunFolder
-from rollmill.play.named_players import PolicySource
 from rollmill.play.pictures import Camera
 from rollmill.play.playing import Episode, Played, play_episodes
-from rollmill.play.subject import Subject, open_subject
+from rollmill.play.trained_policy import PolicySource, Subject, open_subject
 from rollmill.play.watch_scene import Scene, Screen
 from rollmill.seeding import integer_seed
 from rollmill.types import Array

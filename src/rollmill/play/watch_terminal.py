@@ -6,11 +6,12 @@ import os
 from typing import TextIO
 
 import numpy as np
+from PIL import Image
 
 from rollmill.play.watch_scene import Scene
 from rollmill.types import Array
 
-# another screen, so that what stood on the terminal comes back afterwards; the cursor is hidden meanwhile
+# another screen, so that the terminal's content comes back afterwards; the cursor is hidden meanwhile
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[0m\x1b[?25h\x1b[?1049l"
 HOME, CLEAR, PLAIN, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[2J", "\x1b[0m", "\x1b[K", "\x1b[J"
 HALF = "▀"  # its colour is the upper pixel, the background the lower one
@@ -61,11 +62,11 @@ class TerminalScreen:
 
 
 def fitted(picture: Array, width: int, height: int) -> Array:
-    """The picture as large as fits into width × height pixels, its shape kept; the mean of what is put together."""
+    """The picture as large as fits into width × height pixels, its shape kept; merged pixels are averaged."""
     scale = min(width / picture.shape[1], height / picture.shape[0])
     columns = min(width, max(1, round(picture.shape[1] * scale)))
     rows = min(height, max(2, round(picture.shape[0] * scale)))
-    return _resampled(_resampled(picture.astype(np.float32), rows, 0), columns, 1).round().astype(np.uint8)
+    return np.asarray(Image.fromarray(picture).resize((columns, rows), Image.Resampling.BOX))
 
 
 def half_blocks(picture: Array) -> list[str]:
@@ -82,19 +83,6 @@ def half_blocks(picture: Array) -> list[str]:
             line.append(HALF)
         lines.append("".join(line))
     return lines
-
-
-def _resampled(picture: Array, size: int, axis: int) -> Array:
-    """The picture with `size` rows or columns: means where it shrinks, repeated where it grows."""
-    before = picture.shape[axis]
-    if size >= before:
-        return np.asarray(np.take(picture, np.arange(size) * before // size, axis=axis))
-    begins = np.arange(size) * before // size
-    counts = np.diff(np.append(begins, before)).astype(np.float32)
-    shape = [1, 1, 1]
-    shape[axis] = size
-    means: Array = np.add.reduceat(picture, begins, axis=axis) / counts.reshape(shape)
-    return means
 
 
 def _terminal_size(stream: TextIO) -> tuple[int, int]:

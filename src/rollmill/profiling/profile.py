@@ -22,6 +22,7 @@ from rollmill.launch.process import usable_cores
 from rollmill.launch.sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.numerics import require
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
+from rollmill.profiling.span import Span
 from rollmill.profiling.stacks import read_samples, speedscope
 from rollmill.profiling.usage import Usage, family_usage, spent
 from rollmill.settings import load_config
@@ -57,24 +58,18 @@ class Window:
         self._closed: float | None = None
         self._before: dict[int, Usage] = {}
         self._after: dict[int, Usage] = {}
-        self._first = self._last = Progress(0, 0, 0, 0)
-        self._clocks: dict[str, float] = {}  # seconds by the components' own account
+        self._span = Span(Progress(0, 0, 0, 0))
 
     def see(self, event: Updated) -> None:
         """Open with the first update; count the others until it is closed."""
         if self._opened is None:
-            self._first = self._last = event.progress
+            self._span = Span(event.progress)
             self._before = family_usage(os.getpid())
             (self._stacks / BEGUN).touch()
             self._sampler.start()
             self._opened = perf_counter()  # last: a signal in between finds nothing to close
         elif self._closed is None:
-            passed = event.progress.seconds - self._last.seconds
-            for name, share in event.metrics.items():
-                if name.startswith("time/"):
-                    name = name.removeprefix("time/")
-                    self._clocks[name] = self._clocks.get(name, 0.0) + share * passed
-            self._last = event.progress
+            self._span.extend(event)
 
     def close(self) -> None:
         """Stop sampling. A signal handler may call it, so it never waits for another thread."""
@@ -100,16 +95,15 @@ class Window:
     @property
     def updates(self) -> int:
         """Updates between the first and the last that were seen."""
-        return self._last.updates - self._first.updates
+        return self._span.updates
 
     def record(self) -> dict[str, Any]:
         """Speed, CPU seconds by process, and the components' own clocks."""
-        trained = max(self._last.seconds - self._first.seconds, 1e-9)
         return {
             "seconds": self.seconds,
-            "steps_per_second": (self._last.env_steps - self._first.env_steps) / trained,
+            "steps_per_second": self._span.steps / max(self._span.seconds, 1e-9),
             "updates": self.updates,
-            "clocks": {name: seconds / trained for name, seconds in self._clocks.items()},
+            "clocks": self._span.shares,
         }
 
     @property

@@ -56,17 +56,13 @@ def processes_of(samples: Sequence[Sampled], used: Mapping[int, tuple[str, float
     ]
 
 
-def heading(record: Mapping[str, Any]) -> str:
-    """What was profiled, and for how long."""
-    seconds = f"{record['seconds']:.1f} s"
-    if record["is_interrupted"]:
-        seconds = f"interrupted after {seconds} of {record['wanted_seconds']:g} s"
-    return f"{record['title']}: {seconds}, {count(record['steps_per_second'])} steps/s"
-
-
 def lines_of(record: Mapping[str, Any]) -> list[str]:
     """The whole profile for people."""
     elapsed, cores = record["seconds"], record["cores"]
+    duration = f"{elapsed:.1f} s"
+    if record["is_interrupted"]:
+        duration = f"interrupted after {duration} of {record['wanted_seconds']:g} s"
+    heading = f"{record['title']}: {duration}, {count(record['steps_per_second'])} steps/s"
     functions = [("process", "function", "seconds", "share")]
     last = ""
     for row in record["functions"]:
@@ -80,7 +76,7 @@ def lines_of(record: Mapping[str, Any]) -> list[str]:
         processes.append((row["process"], f"{row['cpu_seconds']:.2f}", share, waiting))
     processes.append(("all", f"{used:.2f}", f"{used / elapsed * 100:.0f}%", ""))
     idle = max(0.0, 1.0 - used / (elapsed * cores))
-    lines = [heading(record), "", *text_table(functions, left=(0, 1)), "", *text_table(processes)]
+    lines = [heading, "", *text_table(functions, left=(0, 1)), "", *text_table(processes)]
     lines[-1] += f"  {cores} cores idle {idle * 100:.0f}%"
     if record["clocks"]:
         lines.append(f"by the components' own clocks: {shares(record['clocks'])}")

@@ -1,13 +1,22 @@
-"""What the page's charts are drawn from: plain numbers, which the script in the page turns into pictures."""
+"""What the page's charts are drawn from: learning curves on a common grid, levels and marks, as plain numbers.
+
+The script in the page turns them into pictures.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from rollmill.report.curves import episode_dots, minutes_at, series_of
-from rollmill.report.groups import Group
-from rollmill.report.spread import LEAST, spread
+import numpy as np
+
+from rollmill.report.groups import LEAST, Group, spread, t_factor
+from rollmill.report.run_record import Column, Record
+
+SMOOTHING = 100  # episodes
+GRID = 160  # points of a curve; more are not visible on a screen
+DOTS = 700  # single episodes that are drawn
+AXES = ("steps", "minutes")
 
 
 def return_chart(groups: Sequence[Group], colours: Sequence[int], is_detailed: bool) -> dict[str, Any]:
@@ -86,3 +95,109 @@ def _marks(group: Group) -> list[dict[str, Any]]:
 def _name(group: Group, index: int) -> str:
     run = group.runs[index]
     return f"seed {run.seed}" if run.seed is not None else run.path.name
+
+
+class Line(NamedTuple):
+    """A quantity over the course of a run."""
+
+    steps: Column
+    minutes: Column
+    values: Column
+
+    def along(self, axis: str) -> Column:
+        """Its points on one of the axes."""
+        return self.steps if axis == "steps" else self.minutes
+
+
+def return_line(run: Record) -> Line:
+    """Mean return of the last 100 episodes, one point per update."""
+    episodes, metrics = run.episodes, run.metrics
+    if len(returns := episodes["return"]):
+        is_last = np.append(episodes["env_steps"][1:] != episodes["env_steps"][:-1], True)
+        smooth = running_mean(returns, SMOOTHING)[is_last]
+        return Line(episodes["env_steps"][is_last], episodes["seconds"][is_last] / 60, smooth)
+    return _known(Line(metrics["env_steps"], metrics["seconds"] / 60, metrics["return_mean_100"]))
+
+
+def speed_line(run: Record) -> Line:
+    """Agent decisions per second."""
+    return _known(Line(run.metrics["env_steps"], run.metrics["seconds"] / 60, run.metrics["steps_per_second"]))
+
+
+def episode_dots(run: Record) -> dict[str, Any]:
+    """Single episodes, evenly thinned."""
+    count = len(run.episodes["return"])
+    chosen = np.unique(np.linspace(0, max(0, count - 1), min(count, DOTS)).astype(int))
+    return {
+        "steps": rounded(run.episodes["env_steps"][chosen]),
+        "minutes": rounded(run.episodes["seconds"][chosen] / 60),
+        "y": rounded(run.episodes["return"][chosen]),
+    }
+
+
+def group_curve(runs: Sequence[Record], lines: Sequence[Line], axis: str, is_kept: bool = True) -> dict[str, Any]:
+    """Mean over the runs and its interval on a grid; where `is_kept`, a run that is done keeps its last value."""
+    drawn = [(run, line) for run, line in zip(runs, lines, strict=True) if len(line.values)]
+    if not drawn:
+        return {"x": [], "mean": [], "low": [], "high": [], "count": [], "runs": []}
+    begin = min(line.along(axis)[0] for _, line in drawn)
+    end = max(line.along(axis)[-1] for _, line in drawn)
+    grid = np.linspace(begin, end, GRID if end > begin else 1)
+    table = np.array([_on_grid(line, axis, grid, is_kept and run.status == "done") for run, line in drawn])
+    is_there = ~np.isnan(table)
+    counts = is_there.sum(axis=0)
+    filled = np.where(is_there, table, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = filled.sum(axis=0) / counts
+        squares = (np.where(is_there, table - means, 0.0) ** 2).sum(axis=0)
+        deviations = np.sqrt(squares / (counts - 1))
+    halves = np.array([t_factor(int(count)) if count >= LEAST else np.nan for count in counts]) * deviations
+    return {
+        "x": rounded(grid),
+        "mean": rounded(means),
+        "low": rounded(means - halves),
+        "high": rounded(means + halves),
+        "count": counts.tolist(),
+        "runs": [rounded(row) for row in table],
+    }
+
+
+def series_of(group: Group, quantity: str) -> dict[str, Any]:
+    """A group's curve along both axes."""
+    is_return = quantity == "return"  # what was learned stays; a speed ends with its run
+    lines = [return_line(run) if is_return else speed_line(run) for run in group.runs]
+    return {axis: group_curve(group.runs, lines, axis, is_return) for axis in AXES}
+
+
+def running_mean(values: Column, size: int) -> Column:
+    """Mean of the last `size` values at every place; of fewer at the beginning."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    ends = np.arange(1, len(values) + 1)
+    begins = np.maximum(0, ends - size)
+    means: Column = (sums[ends] - sums[begins]) / (ends - begins)
+    return means
+
+
+def minutes_at(run: Record, steps: float) -> float | None:
+    """When a run had made so many steps, in minutes since its beginning."""
+    line = speed_line(run)
+    return float(np.interp(steps, line.steps, line.minutes)) if len(line.steps) else None
+
+
+def rounded(values: Column) -> list[float | None]:
+    """Numbers for JSON, to five digits; NaN is null."""
+    return [float(f"{value:.5g}") if value == value else None for value in values.tolist()]
+
+
+def _on_grid(line: Line, axis: str, grid: Column, is_kept: bool) -> Column:
+    """Its values there, NaN where the run hadn't begun or has ended."""
+    places = line.along(axis)
+    values: Column = np.interp(grid, places, line.values)
+    is_outside = (grid < places[0]) | ((grid > places[-1]) & (not is_kept))
+    values[is_outside] = np.nan
+    return values
+
+
+def _known(line: Line) -> Line:
+    is_known = ~np.isnan(line.values)
+    return Line(*(column[is_known] for column in line))

@@ -1,19 +1,22 @@
-"""Runs that differ in nothing but their seed belong together."""
+"""Groups of runs that differ in nothing but their seed, and the mean over their seeds with its interval."""
 
 from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rollmill.errors import Refused
+from rollmill.intervals import t_point
 from rollmill.report.run_record import Record, read_record
 
 SEEDS_FILE = "seeds.json"  # makes a folder one of runs that differ in their seed
 NOT_COMPARED = ("observe.", "checkpoint.")  # how a run is watched and saved; what is learned is the same
+LEAST = 3  # values for an interval; for two it is nine standard deviations to either side: useless
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,34 @@ def differences(groups: Sequence[Group]) -> dict[str, list[Any]]:
 def is_compared(key: str) -> bool:
     """Whether runs with different values of this setting are different experiments."""
     return key not in ("seed", "runtime.pin") and not key.startswith(NOT_COMPARED)
+
+
+class Spread(NamedTuple):
+    """The mean of some values and its 95 % interval; there is none for fewer than three."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    size: int  # how many values
+
+
+def spread(values: Sequence[float]) -> Spread | None:
+    """Mean and t-interval, mean ± t(n-1) s/√n; None without values.
+
+    Three seeds are too few for a bootstrap, whose interval would be about half as wide as it should be.
+    """
+    if not values:
+        return None
+    mean, count = statistics.fmean(values), len(values)
+    if count < LEAST:
+        return Spread(mean, None, None, count)
+    half = t_factor(count) * statistics.stdev(values)
+    return Spread(mean, mean - half, mean + half, count)
+
+
+def t_factor(count: int) -> float:
+    """What the standard deviation of `count` values (at least two) is multiplied with: t(n-1) / √n."""
+    return t_point(count - 1) / float(count**0.5)
 
 
 def _seed_runs(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Medium:
         return self.file.suffix == ".mp4"
 
 
-class Purse:
+class MediaBudget:
     """How many bytes of videos and pictures the page may still take."""
 
     def __init__(self, size: int = MOST_OF_ALL) -> None:
@@ -52,12 +52,12 @@ class Purse:
         return Medium(run, file, size, f"data:{KINDS[file.suffix]};base64,{content}")
 
 
-def media_of(group: Group, purse: Purse) -> list[Medium]:
+def media_of(group: Group, budget: MediaBudget) -> list[Medium]:
     """The newest evaluation's video and pictures of each run; if no run has any, the curve of the best one."""
-    found = [medium for run in group.runs for file in _shown(run) if (medium := purse.load(run, file))]
+    found = [medium for run in group.runs for file in _shown(run) if (medium := budget.load(run, file))]
     if not found:
         best = max(group.runs, key=_score)
-        curve = purse.load(best, best.path / "curve.png") if (best.path / "curve.png").is_file() else None
+        curve = budget.load(best, best.path / "curve.png") if (best.path / "curve.png").is_file() else None
         found = [curve] if curve else []
     return found
 
@@ -74,8 +74,4 @@ def _shown(run: Record) -> Iterator[Path]:
     videos = sorted(path for path in folder.rglob("*.mp4") if not path.name.startswith("."))
     grids = [path for path in videos if path.stem == "grid"]
     yield from (grids or videos)[:1]
-    yield from _pictures(sorted(path for path in folder.rglob("*.png") if not path.name.startswith(".")))
-
-
-def _pictures(files: Sequence[Path]) -> Sequence[Path]:
-    return files[:PICTURES]
+    yield from sorted(path for path in folder.rglob("*.png") if not path.name.startswith("."))[:PICTURES]

@@ -15,16 +15,18 @@ from rollmill.observe.phrases import TIME_SHARES
 from rollmill.persist.writing import write_atomically
 from rollmill.report.charts import return_chart, speed_chart
 from rollmill.report.groups import Group, gather
-from rollmill.report.markup import Markup, join, tag
-from rollmill.report.media import Medium, Purse, media_of
-from rollmill.report.results import (
+from rollmill.report.media import MediaBudget, Medium, media_of
+from rollmill.report.tables import (
+    Markup,
     config_list,
     difference_table,
     group_table,
+    join,
     player_table,
     run_table,
     statuses,
     swatch,
+    tag,
     time_shares,
 )
 
@@ -50,8 +52,8 @@ def draw_page(groups: Sequence[Group], title: str | None = None) -> str:
     heading = title or _heading(groups)
     charts: dict[str, Any] = {}
     sections = [_environment(env, groups, charts) for env in dict.fromkeys(group.env for group in groups)]
-    purse = Purse()
-    details = [_group(group, number, charts, purse) for number, group in enumerate(groups)]
+    budget = MediaBudget()
+    details = [_group(group, number, charts, budget) for number, group in enumerate(groups)]
     runs = sum(len(group.runs) for group in groups)
     made = f"{_plural(len(groups), 'group')}, {_plural(runs, 'run')}, made {time.strftime('%Y-%m-%d %H:%M %Z')}"
     body = tag(
@@ -97,7 +99,7 @@ def _environment(env: str, groups: Sequence[Group], charts: dict[str, Any]) -> M
     )
 
 
-def _group(group: Group, number: int, charts: dict[str, Any], purse: Purse) -> Markup:
+def _group(group: Group, number: int, charts: dict[str, Any], budget: MediaBudget) -> Markup:
     """One group in detail."""
     chart = f"group-returns-{number}"
     charts[chart] = return_chart([group], [number], is_detailed=True)
@@ -113,7 +115,7 @@ def _group(group: Group, number: int, charts: dict[str, Any], purse: Purse) -> M
         _shares(group),
         run_table(group),
         player_table(group),
-        _media(media_of(group, purse)),
+        _media(media_of(group, budget)),
         config_list(group),
     )
 

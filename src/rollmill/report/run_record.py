@@ -1,18 +1,50 @@
-"""One run as a report needs it: everything that can still be read."""
+"""One run as a report needs it: everything that can still be read.
+
+Files are also read while they are being written, or after they were cut short.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rollmill.config.base import Origin
 from rollmill.config.yaml_text import parse
 from rollmill.errors import Refused
-from rollmill.report.csv_reading import Column, known, read_columns
-from rollmill.report.evaluations import Evaluated, read_evaluations
 from rollmill.report.runs import read_summary
+
+OTHERS = ("random", "constant:", "scripted:")  # players that are not trained policies
+
+Column = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The mean return of some episodes, with its interval where it is known."""
+
+    label: str
+    mean: float
+    low: float | None
+    high: float | None
+    episodes: int | None
+    env_steps: int | None = None  # of the checkpoint that played
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """All evaluations of a run."""
+
+    periodic: tuple[Evaluation, ...]  # during training, by env steps
+    players: tuple[Evaluation, ...]  # the policy and the baselines of the newest evaluation that was asked for
+    folder: Path | None  # of that one, where its videos and pictures are
 
 
 @dataclass(frozen=True)
@@ -75,34 +107,110 @@ def read_record(path: Path) -> Record:
     except (Refused, OSError, UnicodeDecodeError) as error:
         config = {}
         complaints.append(f"config.yaml can't be read: {error}")
-    return Record(
-        path,
-        summary,
-        config,
-        _without_gaps(read_columns(path / "episodes.csv", ("env_steps", "seconds", "return"))),
-        _without_gaps(
-            read_columns(path / "metrics.csv", ("env_steps", "seconds", "return_mean_100", "steps_per_second")), 2
-        ),
-        read_evaluations(path),
-        tuple(complaints),
-    )
-
-
-def _without_gaps(columns: dict[str, Column], needed: int | None = None) -> dict[str, Column]:
-    """The rows whose first `needed` columns (all unless given) hold numbers."""
-    first = list(columns.values())[:needed]
-    is_whole = ~sum((column != column for column in first[1:]), start=first[0] != first[0])
-    return {name: column[is_whole] for name, column in columns.items()}
+    episodes = read_columns(path / "episodes.csv", ("env_steps", "seconds", "return"), needed=3)
+    names = ("env_steps", "seconds", "return_mean_100", "steps_per_second")
+    metrics = read_columns(path / "metrics.csv", names, needed=2)
+    return Record(path, summary, config, episodes, metrics, read_evaluations(path), tuple(complaints))
 
 
 def _read_config(file: Path) -> dict[str, Any]:
     values, _ = parse(file.read_text(encoding="utf-8"), lambda line: Origin(str(file), line))
     if not isinstance(values, dict):
         raise Refused("it holds no config")
-    return dict(_leaves(values, ""))
+    return dict(_flat(values, ""))
 
 
-def _leaves(tree: Any, path: str) -> list[tuple[str, Any]]:
+def _flat(tree: Any, path: str) -> list[tuple[str, Any]]:
     if isinstance(tree, dict) and tree:
-        return [leaf for key, value in tree.items() for leaf in _leaves(value, f"{path}.{key}" if path else str(key))]
+        return [leaf for key, value in tree.items() for leaf in _flat(value, f"{path}.{key}" if path else str(key))]
     return [(path, tree)]
+
+
+def read_evaluations(run: Path) -> Evaluated:
+    """Look at evaluations.csv and the folders below evaluations/; what can't be read is skipped.
+
+    So are evaluations in a changed environment (`env.…=`): their returns can't be compared with those of training; and
+    those of another player than the policy (`--policy`).
+    """
+    found = [(folder, record) for folder, record in _finished(run / "evaluations") if _is_of_policy(record)]
+    folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))
+    asked_for = [pair for pair in folders if not pair[0].name.startswith("step-")] or folders
+    folder, record = asked_for[-1] if asked_for else (None, {})
+    return Evaluated(tuple(_periodic(run / "evaluations.csv")), tuple(_players(record)), folder)
+
+
+def _periodic(file: Path) -> Iterator[Evaluation]:
+    columns = read_columns(file, ("env_steps", "mean", "episodes", "low", "high"), needed=2)
+    for steps, mean, episodes, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
+        count = None if math.isnan(episodes) else int(episodes)
+        yield Evaluation("evaluation", mean, known(low), known(high), count, int(steps))
+
+
+def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for file in folder.glob("*/evaluation.json"):
+        try:
+            record = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(record, dict) and record.get("status") == "done":
+            yield file.parent, record
+
+
+def _is_of_policy(record: Mapping[str, Any]) -> bool:
+    return not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
+
+
+def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
+    """The policy first, then the baselines."""
+    baselines = record.get("baselines")
+    others = baselines.items() if isinstance(baselines, Mapping) else ()
+    for label, part in ((record.get("player") or "policy", record), *others):
+        if isinstance(part, Mapping) and (mean := known(part.get("mean"))) is not None:
+            low, high, steps = (known(part.get(key)) for key in ("low", "high", "env_steps"))
+            episodes = part.get("episodes")
+            count = episodes if isinstance(episodes, int) else None
+            yield Evaluation(str(label), mean, low, high, count, None if steps is None else int(steps))
+
+
+def read_columns(file: Path, names: Sequence[str], needed: int) -> dict[str, Column]:
+    """The named columns of a CSV file as numbers, NaN where one is empty or damaged; empty if there is no such file.
+
+    Left out are rows that end early, as the last one of a killed process may, and those without numbers in the first
+    `needed` columns.
+    """
+    rows: list[list[float]] = []
+    try:
+        with file.open(encoding="utf-8", errors="replace", newline="") as lines:
+            # a NUL, as a power cut leaves it, would stop the reader
+            reader = csv.reader(line.replace("\0", "") for line in lines)
+            header = next(reader, [])
+            places = [header.index(name) if name in header else None for name in names]
+            rows = [
+                [math.nan if place is None else _number(row[place]) for place in places]
+                for row in reader
+                if len(row) == len(header)
+            ]
+    except (OSError, csv.Error):
+        pass  # the rows read so far are kept; a missing file has no rows
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(names))
+    is_whole = ~np.isnan(table[:, :needed]).any(axis=1)
+    return {name: table[is_whole, place] for place, name in enumerate(names)}
+
+
+def known(value: Any) -> float | None:
+    """The number that a JSON file gives; None for anything else, for NaN and for values too large for a chart."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # JSON's whole numbers have no bounds
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from rollmill.console.text_table import text_table
 from rollmill.observe.phrases import amount, clock, count
-from rollmill.report.groups import expand
+from rollmill.report.groups import LEAST, expand, spread
 from rollmill.report.run_record import Record, read_record
-from rollmill.report.spread import LEAST, spread
 
 COLUMNS = (("final", "mean_100"), ("best", "best_mean_100"), ("greedy", "greedy"))
 

@@ -96,7 +96,8 @@ class Graph:
         return ("main", *dict.fromkeys(node.place for node in self.nodes if node.place != "main"))
 
     def _check(self, link: Link) -> None:
-        expected = dict(nested.leaves(self.spec(link)))
+        first = (*link.producers, *link.consumers)[0]
+        expected = dict(nested.leaves(self.port(first).spec))
         for end, direction in [(e, "out") for e in link.producers] + [(e, "in") for e in link.consumers]:
             port = self.port(end)
             if (port.kind, port.direction) != (link.kind, direction):
@@ -105,7 +106,7 @@ class Graph:
             for path in sorted(expected.keys() | actual.keys()):
                 if expected.get(path) != actual.get(path):
                     raise GraphError(
-                        f"link {link.name}: {path or 'value'} is {expected.get(path)} at the first end "
+                        f"link {link.name}: {path or 'value'} is {expected.get(path)} at {first} "
                         f"but {actual.get(path)} at {end}"
                     )
         if link.kind is Kind.STREAM and len(link.consumers) > 1:

@@ -1,26 +1,32 @@
-"""The folder of an experiment with several seeds: seeds.json, config.yaml, and per seed a run and its output."""
+"""The folder of an experiment with several seeds: seeds.json, config.yaml, and per seed a run and its output.
+
+`seeds_view` shows how its runs progress.
+"""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 from rollmill.config.load import dump
+from rollmill.console.view import View
 from rollmill.errors import Refused
+from rollmill.observe.phrases import amount, clock, count
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.persist.writing import write_atomically
 from rollmill.settings import ExperimentConfig
+from rollmill.trials.train_process import tail
 
 SEEDS_FILE = "seeds.json"  # what makes a folder one of these; the report looks for it
 
 
 class SeedsFolder:
-    """Where the runs of all seeds lie, and the status of each."""
+    """The runs of all seeds, and the status of each."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
         self.path = path
@@ -92,19 +98,17 @@ class SeedsFolder:
         facts = {**self._facts, "status": {str(seed): status for seed, status in self.status.items()}}
         write_atomically(self.path / SEEDS_FILE, json.dumps(facts, indent=2) + "\n")
 
-    def summary(self, seed: int) -> dict[str, Any]:
-        """The summary of a seed's run; empty if there is none."""
+    def made(self, seed: int, counted: str) -> int:
+        """How many env_steps or updates a seed's run has made by its summary; 0 if there is none."""
         try:
             summary = json.loads((self.run(seed) / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return {}
-        return summary if isinstance(summary, dict) else {}
+            return 0
+        return (summary.get(counted) or 0) if isinstance(summary, dict) else 0
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the folder for this process."""
-        with RunFolder(self.path).locked():
-            yield
+        return RunFolder(self.path).locked()
 
 
 def _make_room(path: Path, overwrite: bool) -> None:
@@ -113,9 +117,46 @@ def _make_room(path: Path, overwrite: bool) -> None:
     if not overwrite:
         remedy = "--overwrite to replace it"
         if (path / SEEDS_FILE).is_file():
-            remedy = f"go on with it (rollmill train {path} --resume), or {remedy}"
+            remedy = f"continue it (rollmill train {path} --resume), or {remedy}"
         raise Refused(f"--run {path} exists; choose another folder, or {remedy}")
     if path.is_symlink() or not (path / SEEDS_FILE).is_file() or (path / MARK).is_file():
         raise Refused(f"--run {path} is no folder of several seeds (no {SEEDS_FILE}), so it is kept; choose another")
     with RunFolder(path).locked():
         shutil.rmtree(path)
+
+
+def seeds_view(folder: SeedsFolder, counted: str, target: int) -> View:
+    """A bar for each seed, or a line for each that is running: the content of the newest row of its metrics.
+
+    It is done when `counted`, its env_steps or updates, reaches `target`.
+    """
+    rows = [_row(seed, status, counted, target, folder.run(seed)) for seed, status in folder.status.items()]
+    unit = counted.removeprefix("env_")
+    lines = [
+        f"{seed}  {percent}  {done} {unit}  ETA {left}  return {score}  {rate} steps/s"
+        for seed, status, fraction, percent, done, score, rate, left in rows
+        if status == "running" and fraction
+    ]
+    return View(rows, lines, ("", "", "", "", unit, "return", "steps/s", "ETA"))
+
+
+def _row(
+    seed: int, status: str, counted: str, target: int, run: Path
+) -> tuple[str, str, float, str, str, str, str, str]:
+    newest = {} if status == "waiting" else _last_metrics(run / "metrics.jsonl")
+    done = min(newest.get(counted) or 0, target)
+    rate = newest.get("steps_per_second") if status == "running" else None
+    # at the mean speed so far; updates have no rate of their own
+    left = (target - done) * newest["seconds"] / done if rate and done else None
+    percent, progress = f"{done / target * 100:3.0f}%", f"{count(done)}/{count(target)}"
+    score = amount(newest.get("return_ema"))
+    return f"seed {seed}", status, done / target, percent, progress, score, count(rate), clock(left)
+
+
+def _last_metrics(file: Path) -> dict[str, Any]:
+    try:
+        *_, newest, _ = tail(file)  # after the last line break there is nothing, or half a row
+        row = json.loads(newest)
+    except ValueError:  # not there yet
+        return {}
+    return row if isinstance(row, dict) else {}

@@ -1,12 +1,14 @@
-"""Where and in which portions a config may run: the settings that tuning tries, and what each of them changes."""
+"""The settings that tuning tries (workers, roles, groups, threads), and what of the result each of them changes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from math import log2
 from typing import Any
 
+from rollmill.config.load import flattened
 from rollmill.settings import ExperimentConfig
 
 KEYS = {
@@ -35,10 +37,9 @@ class Setup:
     @classmethod
     def of(cls, config: ExperimentConfig) -> Setup:
         """What the config says."""
-        runtime, env = config.runtime, config.env
-        unrolls = getattr(config.algorithm, "unrolls", None)
-        threads = runtime.threads.learner
-        return cls(runtime.kind, runtime.workers, runtime.roles, env.groups, env.group_size, threads, unrolls)
+        values = flattened(config)
+        chosen: dict[str, Any] = {name: values.get(key) for name, key in KEYS.items()}
+        return cls(**chosen)
 
     @property
     def environments(self) -> int:
@@ -47,7 +48,7 @@ class Setup:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether updates take what is there, and so are never the same twice."""
+        """Whether updates take what has arrived, so that no two runs are equal."""
         return self.unrolls is not None
 
     @property
@@ -103,16 +104,13 @@ def anchors(setups: list[Setup], cores: int) -> list[Setup]:
     found: list[Setup] = []
     for kind, roles, groups, threads in wishes:
         fitting = [setup for setup in setups if (setup.kind, setup.roles) == (kind, roles) and setup not in found]
-        wished = [
-            (
-                abs(log2(setup.groups / groups)) + abs(log2(setup.learner_threads / threads)) - setup.workers / 1024,
-                place,
-            )
-            for place, setup in enumerate(fitting)
-        ]
-        if wished:
-            found.append(fitting[min(wished)[1]])
+        found += sorted(fitting, key=partial(_distance_to, groups, threads))[:1]
     return found
+
+
+def _distance_to(groups: int, threads: int, setup: Setup) -> float:
+    """Doublings from these numbers; of equal ones the setup with more workers is nearer."""
+    return abs(log2(setup.groups / groups)) + abs(log2(setup.learner_threads / threads)) - setup.workers / 1024
 
 
 def _places(base: Setup, groups: int, cores: int) -> Iterator[Setup]:

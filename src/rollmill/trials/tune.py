@@ -1,29 +1,35 @@
-"""What `rollmill tune` does."""
+"""`rollmill tune`: measure which setup trains fastest, and write a file with the settings that changed."""
 
 from __future__ import annotations
 
 import math
+import os
+import platform
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rollmill.config.load import flattened
+from rollmill.config.yaml_text import written
 from rollmill.console.display import Display
 from rollmill.errors import Refused, RollmillError
 from rollmill.experiment import check_config
 from rollmill.launch.process import usable_cores
 from rollmill.numerics import require
-from rollmill.settings import ExperimentConfig, load_config
-from rollmill.trials.contest import Contest, Entry
-from rollmill.trials.fragment import fragment_path, machine, write_fragment
+from rollmill.persist.run_folder import git_commit
+from rollmill.persist.writing import write_atomically
+from rollmill.settings import load_config
+from rollmill.trials.candidates import CandidateServer
+from rollmill.trials.search import Search, Trial
 from rollmill.trials.setups import Setup, every_setup
-from rollmill.trials.stand import Contestant, Stand
 from rollmill.trials.tuning_table import ratio_text, remarks, table, verdict
 
-# A training that never ends by itself, saves nothing and plays nothing besides: only its speed is wanted.
+HEADING = "# Written by rollmill tune"  # a file that begins so may be replaced
+# A training that never ends by itself, saves nothing and evaluates nothing: only its speed is wanted.
 BARE: dict[str, Any] = {
     "train.steps": 10**12,
     "train.updates": None,
@@ -46,7 +52,7 @@ def tune(
     may_change_environments: bool,
     is_shown: bool,
 ) -> dict[str, Any]:
-    """Measure for about so many seconds, write the fastest setting, and say all that was found."""
+    """Measure for about so many seconds and write the fastest settings; the record of all measurements."""
     if not 0 < seconds < math.inf:
         raise Refused(f"--seconds {seconds:g}: measuring takes time: give more than 0")
     path = fragment_path(config, out)
@@ -55,28 +61,28 @@ def tune(
     require(settings.runtime.numerics)
     base, cores = Setup.of(settings), len(usable_cores())
     display = Display(sys.stdout, "auto" if is_shown else "none")
-    stand = Stand(Path(tempfile.mkdtemp(prefix="rollmill-tune-")))
+    known = flattened(settings)
+    bare = {key: value for key, value in BARE.items() if key in known}
+    server = CandidateServer(Path(tempfile.mkdtemp(prefix="rollmill-tune-")))
     try:
-        check_config(loaded)  # while the stand loads its libraries
+        check_config(loaded)  # while the server loads its libraries
         setups = every_setup(base, cores, may_change_environments)
-
-        def start(setup: Setup) -> Contestant:
-            return stand.start(_values(settings, setup, base))
-
-        contest = Contest(start, base, setups, cores, seconds, display)
+        search = Search(
+            lambda setup: server.start(settings, {**bare, **setup.changes(base)}), base, setups, cores, seconds, display
+        )
         title = f"{settings.algorithm.name} on {settings.env.id}"
         display.say(f"{title}: the config as it is and {len(setups)} candidates on {cores} cores, {seconds:g} s")
-        contest.run()
+        search.run()
     finally:
         display.finish()
-        stand.close()
-    winner, measured = contest.winner(), contest.base
-    display.say("", *table(contest), "")
+        server.close()
+    winner, measured = search.winner(), search.base
+    display.say("", *table(search), "")
     if winner is None:
         raise RollmillError(f"no candidate could be measured; the config as it is: {measured.failed}")
-    here, changes = machine(), winner.setup.changes(base)
-    write_fragment(path, changes, _notes(config, overrides, here, seconds, contest))
-    display.say(*remarks(contest), *verdict(contest))
+    here, changes = _machine(), winner.setup.changes(base)
+    write_fragment(path, changes, _notes(config, overrides, here, seconds, search))
+    display.say(*remarks(search), *verdict(search))
     if changes:
         display.say(f"written: {path}", f"train:   rollmill train {config} --with {path}")
     else:
@@ -86,29 +92,16 @@ def tune(
         "overrides": list(overrides),
         "seconds": seconds,
         "machine": here,
-        "candidates": [_record(entry, measured) for entry in contest.ranking()],
-        "untried": contest.untried,
-        "seconds_for_all": contest.seconds_for_all,
+        "candidates": [_record(trial, measured) for trial in search.ranking()],
+        "untried": search.untried,
+        "seconds_for_all": search.seconds_for_all,
         "fastest": changes,
         "written": str(path),
     }
 
 
-def _values(settings: ExperimentConfig, setup: Setup, base: Setup) -> dict[str, Any]:
-    """The whole config of a candidate, as plain values."""
-    values: dict[str, Any] = settings.model_dump(mode="json", by_alias=True)
-    known = flattened(settings)
-    for key, value in {**{key: value for key, value in BARE.items() if key in known}, **setup.changes(base)}.items():
-        *sections, name = key.split(".")
-        section = values
-        for step in sections:
-            section = section[step]
-        section[name] = value
-    return values
-
-
-def _notes(config: Path, overrides: Sequence[str], here: dict[str, Any], seconds: float, contest: Contest) -> list[str]:
-    winner, base = contest.winner(), contest.base
+def _notes(config: Path, overrides: Sequence[str], here: dict[str, Any], seconds: float, search: Search) -> list[str]:
+    winner, base = search.winner(), search.base
     assert winner is not None
     before = "failed" if base.rate is None else f"{base.rate:,.0f} steps/s"
     if winner is base:
@@ -117,25 +110,70 @@ def _notes(config: Path, overrides: Sequence[str], here: dict[str, Any], seconds
         ratio = f" ({times} ×)" if (times := ratio_text(winner, base)) else ""
         results = f"; results: {effect}" if (effect := winner.setup.effect(base.setup)) else ""
         fastest = f"{winner.setup}: {winner.rate:,.0f} steps/s{ratio}{results}"
-    tried = contest.candidates - contest.untried
+    tried = search.candidates - search.untried
     return [
         f"for {config} {shlex.join(overrides)}".rstrip() + f", measured for {seconds:g} s",
         f"machine: {here['processor']}, {here['cores']} cores",
         f"commit:  {here['commit'] or 'unknown'}",
         f"as it is: {base.setup}: {before}",
-        f"fastest of it and {tried} of {contest.candidates} candidates: {fastest}",
+        f"fastest of it and {tried} of {search.candidates} candidates: {fastest}",
     ]
 
 
-def _record(entry: Entry, base: Entry) -> dict[str, Any]:
+def _record(trial: Trial, base: Trial) -> dict[str, Any]:
     return {
-        "changes": entry.setup.changes(base.setup),
-        "setup": str(entry.setup),
-        "steps_per_second": entry.rate,
-        "ratio": entry.ratio(base),
-        "trial": entry.rates,
-        "finals": entry.finals,
-        "shares": entry.shares,
-        "results": entry.setup.effect(base.setup) or None,
-        "failed": entry.failed or None,
+        "changes": trial.setup.changes(base.setup),
+        "setup": str(trial.setup),
+        "steps_per_second": trial.rate,
+        "ratio": trial.ratio(base),
+        "trial": trial.rates,
+        "finals": trial.finals,
+        "shares": trial.shares,
+        "results": trial.setup.effect(base.setup) or None,
+        "failed": trial.failed or None,
     }
+
+
+def fragment_path(config: Path, out: Path | None) -> Path:
+    """The file to write; refused before measuring if that would replace something else."""
+    path = out or Path(f"{config.stem}.tuned.yaml")
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"can't be made: there is no folder {path.parent}"
+        raise Refused(f"--out {path} {what}; name a file in a folder that exists")
+    if path.exists() and not _is_ours(path):
+        raise Refused(f"--out {path} exists and wasn't written by rollmill tune; name another file")
+    return path
+
+
+def write_fragment(path: Path, changes: Mapping[str, Any], notes: list[str]) -> None:
+    """Write the settings as nested sections below a comment."""
+    tree: dict[str, Any] = {}
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        section = tree
+        for step in sections:
+            section = section.setdefault(step, {})
+        section[name] = value
+    header = [f"{HEADING}, {time.strftime('%Y-%m-%d %H:%M %z')}", *(f"# {line}".rstrip() for line in notes)]
+    try:
+        write_atomically(path, "\n".join([*header, written(tree)]))
+    except OSError as error:
+        raise Refused(f"--out {path} can't be written: {error.strerror}; name another file") from None
+
+
+def _machine() -> dict[str, Any]:
+    """The machine and commit that the measurements are valid for."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:
+        pass
+    return {"processor": model, "cores": len(os.sched_getaffinity(0)), "commit": git_commit()}
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.read_text(encoding="utf-8").startswith(HEADING)
+    except (OSError, UnicodeDecodeError):
+        return False

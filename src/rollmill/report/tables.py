@@ -1,21 +1,44 @@
-"""The tables of the page."""
+"""The tables of the page, and HTML from Python values: what isn't markup is escaped, so that no name becomes code."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups, some
 from rollmill.report.charts import baselines
-from rollmill.report.evaluations import Evaluation
-from rollmill.report.groups import Group, differences
-from rollmill.report.markup import Markup, join, tag
-from rollmill.report.run_record import Record
-from rollmill.report.spread import Spread, spread
+from rollmill.report.groups import Group, Spread, differences, spread
+from rollmill.report.run_record import Evaluation, Record
 
 UNKNOWN = "–"
+_VOID = {"meta", "img", "input", "br"}
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *content: str | None, **attributes: str | int | bool | None) -> Markup:
+    """An element; None and False leave an attribute out, `class_` is class and `data_x` is data-x."""
+    words = [name]
+    for key, value in attributes.items():
+        key = key.rstrip("_").replace("_", "-")
+        if value is True:
+            words.append(key)
+        elif value is not None and value is not False:
+            words.append(f'{key}="{escape(str(value), quote=True)}"')
+    opening = f"<{' '.join(words)}>"
+    return Markup(opening if name in _VOID else f"{opening}{join(*content)}</{name}>")
+
+
+def join(*content: str | None) -> Markup:
+    """Pieces one after the other, escaped where they are plain text."""
+    return Markup("".join(piece if isinstance(piece, Markup) else escape(piece) for piece in content if piece))
 
 
 def group_table(groups: Sequence[Group], colours: Sequence[int]) -> Markup:
@@ -69,8 +92,7 @@ def player_table(group: Group) -> Markup:
     found = [{player.label: player for player in run.evaluated.players} for run in runs]
     rows = []
     for label in dict.fromkeys(label for players in found for label in players):
-        cells = [players.get(label) for players in found]
-        rows.append([label, *(with_interval(_evaluated(cell) if cell else None) for cell in cells)])
+        rows.append([label, *(with_interval(players.get(label)) for players in found)])
     return table(("Evaluation", *(f"Seed {run.seed}" for run in runs)), rows, f"Evaluations of {group.label}")
 
 
@@ -89,7 +111,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str, is_n
     return tag("div", inside, class_=kind, tabindex=0, role="region", aria_label=caption)
 
 
-def with_interval(value: Spread | None) -> Markup:
+def with_interval(value: Spread | Evaluation | None) -> Markup:
     """`182.1 [170.0, 194.2]`."""
     if value is None:
         return Markup(UNKNOWN)
@@ -135,10 +157,6 @@ def time_shares(group: Group) -> dict[str, dict[str, float]]:
 def _mean(values: Sequence[float], words: Callable[[float], str]) -> str:
     mean = spread(values)
     return words(mean.mean) if mean else UNKNOWN
-
-
-def _evaluated(player: Evaluation) -> Spread:
-    return Spread(player.mean, player.low, player.high, player.episodes or 0)
 
 
 def _run_row(run: Record) -> list[str]:

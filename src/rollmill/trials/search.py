@@ -13,32 +13,32 @@ from typing import Any
 from rollmill.console.display import Display
 from rollmill.console.view import View
 from rollmill.observe.phrases import clock, count, cut
+from rollmill.trials.candidates import Candidate
 from rollmill.trials.setups import Setup, anchors
-from rollmill.trials.stand import Contestant
 
 FINALISTS = 3  # next to the config as it is; as many are kept running, so that the finals cost no start
 SCREENING = 0.6  # share of the time in which candidates are tried once
 PASSES = 9  # at most, of the finals
 LEAST_GAIN = 1.03  # below that it is noise, and the config stays as it is
-LOOK_SECONDS = 0.5  # between two redraws while nothing comes
-PATIENCE = 120.0  # seconds for a first answer
+REDRAW_SECONDS = 0.5  # between two redraws while no answer arrives
+ANSWER_SECONDS = 120.0  # seconds for a first answer
 WIDEST_REASON = 100  # characters of why a setup failed
 ROUND_SECONDS = 10  # of times that are proposed
 
 
 @dataclass
-class Entry:
-    """How one setup has done."""
+class Trial:
+    """The measurements of one setup."""
 
     setup: Setup
-    rates: list[float] = field(default_factory=list)  # steps/s: the trial
+    rates: list[float] = field(default_factory=list)  # steps/s when it was first tried
     finals: list[float] = field(default_factory=list)
     shares: dict[str, float] = field(default_factory=dict)  # of wall time, at the last measurement
     failed: str = ""
 
     @property
     def rate(self) -> float | None:
-        """Steps per second: the median of the finals, or the trial where it came no further."""
+        """Steps per second: the median of the finals, or of the first try without finals."""
         measured = self.finals or self.rates
         return None if self.failed or not measured else median(measured)
 
@@ -49,25 +49,25 @@ class Entry:
             return f"failed: {cut(' '.join(self.failed.split()), WIDEST_REASON)}"
         return f"{count(self.rate)} steps/s"
 
-    def ratio(self, base: Entry) -> float | None:
-        """How many times as fast as `base`: of the finals pass by pass, for a machine's speed comes and goes."""
+    def ratio(self, base: Trial) -> float | None:
+        """How many times as fast as `base`: of the finals pass by pass, because a machine's speed varies."""
         if self.rate is None or base.rate is None:
             return None
         if self.is_final(base):
             return median(ours / theirs for ours, theirs in zip(self.finals, base.finals, strict=False))
         return self.rates[0] / base.rates[0]
 
-    def is_final(self, base: Entry) -> bool:
-        """Whether the ratio is that of the finals; those of trials have another base, and only one look each."""
+    def is_final(self, base: Trial) -> bool:
+        """Whether the ratio is that of the finals; that of first tries has another base and a single measurement."""
         return bool(self.finals and base.finals)
 
 
-class Contest:
+class Search:
     """Measures the setups one after the other, within the time."""
 
     def __init__(
         self,
-        start: Callable[[Setup], Contestant],
+        start: Callable[[Setup], Candidate],
         base: Setup,
         setups: Sequence[Setup],
         cores: int,
@@ -80,10 +80,10 @@ class Contest:
         self._anchors = anchors(self._untried, cores)
         self._seconds = seconds
         self._slice = _trial_seconds(seconds)
-        self._starts: list[float] = []  # seconds that each trial took beyond its slice
+        self._starts: list[float] = []  # seconds that each first try took beyond its slice
         self._begun = monotonic()
-        self._running: dict[Setup, Contestant] = {}
-        self.entries: dict[Setup, Entry] = {}
+        self._running: dict[Setup, Candidate] = {}
+        self.trials: dict[Setup, Trial] = {}
 
     @property
     def untried(self) -> int:
@@ -91,9 +91,9 @@ class Contest:
         return len(self._untried)
 
     @property
-    def base(self) -> Entry:
+    def base(self) -> Trial:
         """The config as it is."""
-        return self.entries[self._base]
+        return self.trials[self._base]
 
     @property
     def seconds_for_all(self) -> int:
@@ -105,18 +105,18 @@ class Contest:
         try:
             self._begun = monotonic()
             self._try(self._base)
-            while self._untried and (self._elapsed < SCREENING * self._seconds or len(self.entries) < 2):
+            while self._untried and (self._elapsed < SCREENING * self._seconds or len(self.trials) < 2):
                 self._try(self._next())
             self._play_finals()
         finally:
-            for contestant in self._running.values():
-                contestant.close()
+            for candidate in self._running.values():
+                candidate.close()
 
-    def ranking(self) -> list[Entry]:
-        """Best first, who was in the finals before the rest; those that failed at the end."""
-        return sorted(self.entries.values(), key=self._merit, reverse=True)
+    def ranking(self) -> list[Trial]:
+        """Best first, finalists before the rest; those that failed at the end."""
+        return sorted(self.trials.values(), key=self._merit, reverse=True)
 
-    def winner(self) -> Entry | None:
+    def winner(self) -> Trial | None:
         """The fastest, or the config as it is if nothing is faster beyond the noise; None if all have failed."""
         best, base = self.ranking()[0], self.base
         if best.rate is None:
@@ -124,15 +124,15 @@ class Contest:
         ratio = best.ratio(base)
         return base if ratio is not None and ratio < LEAST_GAIN else best
 
-    def _merit(self, entry: Entry) -> tuple[bool, float]:
-        return bool(entry.finals) and not entry.failed, entry.ratio(self.base) or entry.rate or 0.0
+    def _merit(self, trial: Trial) -> tuple[bool, float]:
+        return bool(trial.finals) and not trial.failed, trial.ratio(self.base) or trial.rate or 0.0
 
     @property
     def _elapsed(self) -> float:
         return monotonic() - self._begun
 
     def _next(self) -> Setup:
-        """The anchors first; then whatever is nearest to the best so far."""
+        """The anchors first; then the setup nearest to the best so far."""
         if self._anchors:
             choice = self._anchors.pop(0)
         else:
@@ -143,18 +143,18 @@ class Contest:
 
     def _try(self, setup: Setup) -> None:
         begun = monotonic()
-        entry = self.entries[setup] = Entry(setup)
+        trial = self.trials[setup] = Trial(setup)
         self._running[setup] = self._start(setup)
-        self._measure(entry, entry.rates, self._slice, "trying")
+        self._measure(trial, trial.rates, self._slice, "trying")
         self._starts.append(max(monotonic() - begun - self._slice, 0.0))
-        self._display.say(f"{clock(self._elapsed)}  {setup}: {entry.outcome}")
-        kept = {self._base, *(entry.setup for entry in self.ranking()[:FINALISTS] if not entry.failed)}
+        self._display.say(f"{clock(self._elapsed)}  {setup}: {trial.outcome}")
+        kept = {self._base, *(trial.setup for trial in self.ranking()[:FINALISTS] if not trial.failed)}
         for loser in [setup for setup in self._running if setup not in kept]:
             self._running.pop(loser).close()
 
     def _play_finals(self) -> None:
-        """Everybody in turn, so that a machine that becomes slower or faster does so for all of them."""
-        finalists = [entry for entry in self.entries.values() if entry.setup in self._running and not entry.failed]
+        """All finalists in turn, so that a machine that becomes slower or faster does so for all of them."""
+        finalists = [trial for trial in self.trials.values() if trial.setup in self._running and not trial.failed]
         if len(finalists) < 2:
             return
         time_for_five_passes = (self._seconds - self._elapsed) / (5 * len(finalists))
@@ -162,33 +162,33 @@ class Contest:
         for number in range(PASSES):
             if number and self._seconds - self._elapsed < seconds * len(finalists):
                 return
-            for entry in finalists if number % 2 == 0 else reversed(finalists):
-                if not entry.failed:
-                    self._measure(entry, entry.finals, seconds, "finals:")
+            for trial in finalists if number % 2 == 0 else reversed(finalists):
+                if not trial.failed:
+                    self._measure(trial, trial.finals, seconds, "finals:")
 
-    def _measure(self, entry: Entry, rates: list[float], seconds: float, what: str) -> None:
-        contestant = self._running[entry.setup]
-        contestant.ask(seconds)
-        answer = self._wait(contestant, f"{what} {entry.setup}")
+    def _measure(self, trial: Trial, rates: list[float], seconds: float, what: str) -> None:
+        candidate = self._running[trial.setup]
+        candidate.ask(seconds)
+        answer = self._wait(candidate, f"{what} {trial.setup}")
         if "failed" in answer:
-            entry.failed = str(answer["failed"])
-            self._running.pop(entry.setup).close()
+            trial.failed = str(answer["failed"])
+            self._running.pop(trial.setup).close()
         else:
             rates.append(answer["steps"] / answer["seconds"])
-            entry.shares = answer["shares"]
+            trial.shares = answer["shares"]
 
-    def _wait(self, contestant: Contestant, text: str) -> dict[str, Any]:
-        until = monotonic() + max(PATIENCE, self._seconds)
+    def _wait(self, candidate: Candidate, text: str) -> dict[str, Any]:
+        until = monotonic() + max(ANSWER_SECONDS, self._seconds)
         while monotonic() < until:
             left = max(0.0, self._seconds - self._elapsed)
             self._display.show(View([(text, 1.0 - left / self._seconds, f"ETA {clock(left)}")], lines=[]))
-            if select.select([contestant], [], [], LOOK_SECONDS)[0] and (answer := contestant.answer()) is not None:
+            if select.select([candidate], [], [], REDRAW_SECONDS)[0] and (answer := candidate.answer()) is not None:
                 return answer
-        return {"failed": f"no update within {max(PATIENCE, self._seconds):.0f} s"}
+        return {"failed": f"no update within {max(ANSWER_SECONDS, self._seconds):.0f} s"}
 
 
 def seconds_for(setups: int, start: float) -> int:
-    """The least time, in round numbers, in which so many are tried, each of which takes `start` seconds to begin."""
+    """The least time, in round numbers, to try so many setups, each of which takes `start` seconds to begin."""
     enough = (
         seconds
         for seconds in itertools.count(ROUND_SECONDS, ROUND_SECONDS)
@@ -198,5 +198,5 @@ def seconds_for(setups: int, start: float) -> int:
 
 
 def _trial_seconds(seconds: float) -> float:
-    """How long each setup is tried in a contest of so many seconds."""
+    """How long each setup is tried in a search of so many seconds."""
     return min(max(seconds / 30, 0.3), 5.0)

@@ -1,4 +1,4 @@
-"""Where units are played: the environments and the players of one process."""
+"""What evaluation gives to its processes: units of episodes, and the environments and players that play them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from rollmill.envs.group import EnvGroup
 from rollmill.envs.make import make_group
 from rollmill.envs.player import MakePlayer
 from rollmill.errors import RollmillError
-from rollmill.play.named_players import PlayerSpec, PolicySource, make_player
+from rollmill.play.named_players import PlayerSpec, make_player
 from rollmill.play.playing import Episode, Played, play_episodes
 from rollmill.play.recorder import Recorder, Recording
+from rollmill.play.trained_policy import PolicySource
 from rollmill.settings import ExperimentConfig
 from rollmill.types import Array
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a process must know to play."""
+    """All that a process needs to play."""
 
     env: EnvConfig
     size: int  # of a group
@@ -36,7 +37,7 @@ class Job:
 class Unit(NamedTuple):
     """What one group plays at a time: an episode in each of its first rows.
 
-    Which episodes play together is settled before any play, and the group has its full size also for the last
+    Which episodes play together is decided before any is played, and the group has its full size also for the last
     unit: a policy's last bits may depend on the row and on the number of rows. So results don't depend on the number
     of processes.
     """
@@ -45,7 +46,7 @@ class Unit(NamedTuple):
     episodes: tuple[Episode | None, ...]  # by row; None: that row sits out
 
 
-class Bench:
+class UnitPlayer:
     """Makes groups and players when they are first needed, and keeps the groups."""
 
     def __init__(self, job: Job) -> None:
@@ -53,7 +54,7 @@ class Bench:
         self._groups: dict[bool, EnvGroup] = {}  # by whether they draw pictures
         self._source: PolicySource | None = None
 
-    def play(self, unit: Unit, may_go_on: Callable[[], bool]) -> Iterator[Played]:
+    def play(self, unit: Unit, may_continue: Callable[[], bool]) -> Iterator[Played]:
         """Play a unit; episodes come out as they end."""
         recording = self._job.recording
         is_recorded = unit.player == 0 and recording.is_wanted
@@ -64,13 +65,13 @@ class Bench:
         rows += [[] for _ in range(group.size - len(rows))]
         player = self.maker(unit.player)(group.size)
         try:
-            yield from play_episodes(group, player, rows, recorder, may_go_on=may_go_on)
+            yield from play_episodes(group, player, rows, recorder, may_continue=may_continue)
         finally:
             if recorder is not None:
                 recorder.abandon()
 
     def maker(self, player: int) -> MakePlayer:
-        """What makes the players of one kind."""
+        """The function that makes the players of one kind."""
         job, group = self._job, self._group(False)
         spec = job.players[player]
         if spec.kind == "policy" and self._source is None:
@@ -81,14 +82,14 @@ class Bench:
         return make_player(spec, job.env, group.action_space, self._source, job.seed)
 
     def close(self) -> None:
-        """Close the environments; whatever they say, the scores are known."""
+        """Close the environments; a failure is ignored, because the scores are known."""
         for group in self._groups.values():
             with suppress(RollmillError):
                 group.close()
         self._groups.clear()
 
     def _group(self, draws: bool) -> EnvGroup:
-        """A group; one that draws does for the rest too."""
+        """A group; one that draws is used for the rest too."""
         if True in self._groups:
             return self._groups[True]
         if draws not in self._groups:

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from rollmill.launch.process import die_with
 
-PATIENCE_SECONDS = 5.0  # for a process that was told to end at once
+END_SECONDS = 5.0  # that a process has to end after a signal
 
 
-class Child:
+class TrainProcess:
     """One seed in training."""
 
     def __init__(self, seed: int, words: Sequence[str], output: Path, cores: list[int]) -> None:
-        self.seed = seed
-        self.cores = cores
+        self.seed, self.cores = seed, cores
         with output.open("ab") as file:
-            # A group of its own: Ctrl-C reaches us alone, and each child hears of it once, from us.
+            # A group of its own: Ctrl-C reaches this process alone, which passes it on once.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rollmill", *words],
                 stdin=subprocess.DEVNULL,
@@ -34,7 +33,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; 128 + signal if one killed it, as shells have it."""
+        """None while it runs; 128 + signal if one killed it, as in shells."""
         code = self._process.poll()
         return code if code is None or code >= 0 else 128 - code
 
@@ -44,25 +43,30 @@ class Child:
             self._process.send_signal(number)
 
     def end(self) -> None:
-        """Wait until it has ended, as it was told to; by force if that takes long."""
+        """Wait until it has ended after a signal; kill it if that takes long."""
         try:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE_SECONDS)
+                self._process.wait(END_SECONDS)
         finally:
             if self._process.poll() is None:
                 self._process.kill()
                 self._process.wait()
 
 
-def last_words(output: Path) -> str:
-    """The last line that a process printed."""
-    try:
-        with output.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
-            lines = file.read().decode("utf-8", "replace").split("\n")
-    except OSError:
-        return ""
+def last_line(output: Path) -> str:
+    """The last line that a process printed; empty if there is none."""
+    lines = tail(output)
     return next((line.removeprefix("rollmill: ") for line in reversed(lines) if line.strip()), "")
+
+
+def tail(file: Path, size: int = 8192) -> list[str]:
+    """The lines in the last bytes of a file; the first and the last may be cut. Empty if it can't be read."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - size))
+            return opened.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return []
 
 
 def _prepare(parent: int, cores: Sequence[int]) -> None:

@@ -1,0 +1,226 @@
+"""The processes that tuning measures: one server loads the numeric libraries once and forks a candidate per setup.
+
+The server receives over a socket which candidate to start, with the candidate's socket in the same message. A
+candidate trains for as many seconds as it is asked to, answers what it measured, and is idle in between. When the first
+socket is closed all candidates end, however the process that tunes has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rollmill.errors import RollmillError
+from rollmill.events import Event, Updated
+from rollmill.experiment import Experiment
+from rollmill.launch.children import child_variables
+from rollmill.launch.process import die_with
+from rollmill.profiling.span import Span
+from rollmill.settings import ExperimentConfig, load_config
+from rollmill.trials.train_process import last_line
+
+GRACE_SECONDS = 3.0  # for candidates to close their environments
+CLOSE_SECONDS = 8.0  # for the server to end all of them
+WARM_UP = 0.25  # share of the seconds that isn't counted: what was made while idle would look fast
+_MOST_BYTES = 1 << 17  # of a message with a config
+
+
+class CandidateServer:
+    """The tuner's end of the server; what candidates write is in `folder`, which is removed at the end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+        self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with other, (folder / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import main; main()", str(other.fileno()), str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[other.fileno()],
+                env=os.environ | child_variables(),
+                process_group=0,  # Ctrl-C is for the tuner, which ends the others in order
+            )
+
+    def start(self, config: ExperimentConfig, changes: Mapping[str, Any]) -> Candidate:
+        """Start a candidate with this config and these changes, by dotted key."""
+        self._count += 1
+        ours, theirs = socket.socketpair()
+        values = config.model_dump(mode="json", by_alias=True)
+        message = json.dumps({"number": self._count, "values": values, "changes": changes}).encode()
+        with theirs:
+            try:
+                socket.send_fds(self._control, [message], [theirs.fileno()])
+            except OSError:
+                reason = last_line(self._folder / "server.log") or f"exit code {self._process.poll()}"
+                raise RollmillError(f"the process that starts candidates has died: {reason}") from None
+        return Candidate(ours, self._folder / f"{self._count}.log")
+
+    def close(self) -> None:
+        """End all candidates and remove what they have written."""
+        self._control.close()
+        try:
+            self._process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # the kernel kills the candidates with it
+            self._process.wait()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class Candidate:
+    """The tuner's end of one candidate."""
+
+    def __init__(self, channel: socket.socket, output: Path) -> None:
+        self._channel, self._output = channel, output
+        self._channel.setblocking(False)
+        self._received = b""
+
+    def ask(self, seconds: float) -> None:
+        """Let it train for so many seconds; then `answer`."""
+        with suppress(OSError):  # it has died, which is its answer
+            self._channel.sendall(f"{seconds}\n".encode())
+
+    def fileno(self) -> int:
+        """Readable when a part of the answer has arrived."""
+        return self._channel.fileno()
+
+    def answer(self) -> dict[str, Any] | None:
+        """Its measurement or why it failed; None while neither is known."""
+        try:
+            data = self._channel.recv(1 << 16)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        self._received += data
+        if not data:
+            return {"failed": last_line(self._output) or "its process died"}
+        if b"\n" not in self._received:
+            return None
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """Let it end."""
+        self._channel.close()
+
+
+def main() -> None:
+    """Entry of the server: the number of its socket, and the folder for what candidates write."""
+    control, folder = socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])
+    children: list[int] = []
+    parent = os.getpid()
+    try:
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(control, _MOST_BYTES, 1)
+            if not message:
+                return
+            order = json.loads(message)
+            with socket.socket(fileno=descriptors[0]) as channel:
+                child = os.fork()
+                if child == 0:
+                    try:
+                        die_with(parent)
+                        control.close()
+                        _write_to(folder / f"{order['number']}.log")
+                        _serve(order, folder / f"run-{order['number']}", channel)
+                    finally:
+                        sys.stderr.flush()
+                        os._exit(0)
+                children.append(child)
+            children = [child for child in children if not _has_ended(child)]
+    finally:
+        _end(children)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_to(file: Path) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
+def _has_ended(child: int) -> bool:
+    return os.waitpid(child, os.WNOHANG)[0] != 0
+
+
+def _end(children: list[int]) -> None:
+    """End the candidates: idle ones see the end of their sockets, the others get a signal, and are killed after it."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    for child in children:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+    while children and time.monotonic() < deadline:
+        children = [child for child in children if not _has_ended(child)]
+        time.sleep(0.02)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _serve(order: Mapping[str, Any], folder: Path, channel: socket.socket) -> None:
+    """The candidate's side: train whenever a number of seconds arrives, and answer with the measurement."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it at once; a training would end in order
+    try:
+        events = Experiment(load_config(order["values"], order["changes"]), folder, observers=[]).run()
+        try:
+            with channel.makefile("r") as requests:
+                for line in requests:
+                    _send(channel, _measure(events, float(line), channel))
+        finally:
+            events.close()  # type: ignore[attr-defined]  # a generator
+    except (BrokenPipeError, ConnectionResetError):
+        return  # the result is not wanted any more
+    except RollmillError as error:
+        _send(channel, {"failed": str(error)})
+    except Exception as error:
+        _send(channel, {"failed": f"{type(error).__name__}: {error}"})
+
+
+def _measure(events: Iterator[Event], seconds: float, channel: socket.socket) -> dict[str, Any]:
+    """Steps and seconds between two updates, and where the time went; at least one whole update."""
+    begun = perf_counter()
+    span: Span | None = None
+    for event in events:
+        if not isinstance(event, Updated):
+            continue
+        if _is_closed(channel):
+            raise BrokenPipeError
+        if span is not None:
+            span.extend(event)
+            if span.seconds >= (1 - WARM_UP) * seconds:
+                break
+        elif perf_counter() - begun >= WARM_UP * seconds:
+            span = Span(event.progress)
+    if span is None or span.seconds <= 0:
+        return {"failed": "the training ended before it could be measured"}
+    return {"steps": span.steps, "seconds": span.seconds, "shares": span.shares}
+
+
+def _is_closed(channel: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(channel, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    try:
+        channel.sendall(json.dumps(message).encode() + b"\n")
+    except OSError:
+        raise BrokenPipeError from None
