@@ -156,7 +156,7 @@ class Experiment:
             self._interruption.on_request = partial(self._end_training, runtime)
             dispatcher = Dispatcher(observers, users=users, spare_slots=spare_slots)
             with dispatcher, self._interruption.by_signals():
-                dispatcher.welcome(Opened(self._first_progress(blueprint), str(self.folder.path)))
+                dispatcher.publish(Opened(self._first_progress(blueprint), str(self.folder.path)))
                 self._session = Session(
                     self.config,
                     self.folder,
