@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
 import shutil
@@ -17,7 +16,7 @@ from typing import Any
 from rollmill.events import Checkpointed, Event, RunStarted, Stopped
 from rollmill.launch.helper import Tethered, rollmill_command
 from rollmill.observe.config import EvaluateConfig
-from rollmill.observe.files import CsvTable
+from rollmill.observe.files import CsvTable, csv_text
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import amount, count, some
 from rollmill.persist.best import EvaluatedCheckpoints, best_in
@@ -40,16 +39,9 @@ class EvaluationRow:
 
 
 @dataclass(frozen=True)
-class _Checkpoint:
-    path: Path
-    env_steps: int
-    updates: int
-
-
-@dataclass(frozen=True)
 class _Running:
     process: Tethered
-    checkpoint: _Checkpoint
+    checkpoint: Checkpointed
     held: Path  # the copy that is evaluated
     folder: Path  # of its results
     begun: float
@@ -72,7 +64,7 @@ class EvaluationObserver:
         self._table = CsvTable(run / "evaluations.csv")
         self._checkpoints = EvaluatedCheckpoints(run / "checkpoints")
         self._rows: list[EvaluationRow] = []
-        self._wanted: _Checkpoint | None = None
+        self._wanted: Checkpointed | None = None
         self._running: _Running | None = None
         self._begun = self._looked = monotonic()
         self._has_complained = False
@@ -84,7 +76,7 @@ class EvaluationObserver:
             self._rows = _trim(self._run / "evaluations.csv", event.progress.env_steps)
             self._checkpoints.sweep(event.progress.updates)
         elif isinstance(event, Checkpointed):
-            self._wanted = _Checkpoint(Path(event.path), event.progress.env_steps, event.progress.updates)
+            self._wanted = event
         elif isinstance(event, Stopped):
             self._is_done = event.status == "done"
         if monotonic() - self._looked >= LOOK_SECONDS or isinstance(event, Checkpointed):
@@ -110,7 +102,7 @@ class EvaluationObserver:
             self._take()
         if self._running is None and self._wanted is not None and monotonic() - self._begun >= pause:
             wanted, self._wanted = self._wanted, None
-            if wanted.updates > 0:  # what has learned nothing yet is not worth the time
+            if wanted.progress.updates > 0:  # what has learned nothing yet is not worth the time
                 self._start(wanted, self._config.niceness if niceness is None else niceness)
 
     def _give_up(self) -> None:
@@ -120,15 +112,17 @@ class EvaluationObserver:
             given_up.process.end()
             self._checkpoints.let_go(given_up.held)
             shutil.rmtree(given_up.folder, ignore_errors=True)
-            self._log(f"the evaluation at {count(given_up.checkpoint.env_steps)} steps was not finished in time")
+            self._log(
+                f"the evaluation at {count(given_up.checkpoint.progress.env_steps)} steps was not finished in time"
+            )
 
-    def _start(self, checkpoint: _Checkpoint, niceness: int) -> None:
+    def _start(self, checkpoint: Checkpointed, niceness: int) -> None:
         try:
-            held = self._checkpoints.hold(checkpoint.path)
+            held = self._checkpoints.hold(Path(checkpoint.path))
         except FileNotFoundError:  # removed by a newer one, whose event is on its way
             return
         self._begun = monotonic()
-        folder = self._run / "evaluations" / f"step-{checkpoint.env_steps:012d}"
+        folder = self._run / "evaluations" / f"step-{checkpoint.progress.env_steps:012d}"
         shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed, for the same checkpoint
         logs = self._run / "logs"
         logs.mkdir(exist_ok=True)
@@ -149,7 +143,9 @@ class EvaluationObserver:
             self._checkpoints.let_go(ended.held)
             how = f"ended with code {ended.process.exit_code}; see {self._run / 'logs' / 'evaluate.log'}"
             if not self._has_complained:
-                self._say(f"warning: evaluate: the evaluation at {count(ended.checkpoint.env_steps)} steps {how}")
+                self._say(
+                    f"warning: evaluate: the evaluation at {count(ended.checkpoint.progress.env_steps)} steps {how}"
+                )
             self._has_complained = True
             return
         is_best = all(row.mean > before.mean for before in self._rows)
@@ -193,7 +189,8 @@ def _read_row(ended: _Running, seconds: float) -> EvaluationRow | None:
         return None
     if ended.process.exit_code != 0 or not math.isfinite(numbers[1]):
         return None
-    return EvaluationRow(ended.checkpoint.env_steps, ended.checkpoint.updates, *numbers, round(seconds, 3))
+    progress = ended.checkpoint.progress
+    return EvaluationRow(progress.env_steps, progress.updates, *numbers, round(seconds, 3))
 
 
 def _trim(path: Path, env_steps: int) -> list[EvaluationRow]:
@@ -209,9 +206,5 @@ def _trim(path: Path, env_steps: int) -> list[EvaluationRow]:
                 low, high = (float(values[key]) if values[key] else None for key in ("low", "high"))
                 if whole["env_steps"] <= env_steps:
                     kept.append(EvaluationRow(**whole, mean=mean, low=low, high=high, seconds=seconds))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(EvaluationRow)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in kept)
-    write_atomically(path, text.getvalue())
+    write_atomically(path, csv_text([field.name for field in fields(EvaluationRow)], map(asdict, kept)))
     return kept
