@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Opened(Event):
-    """The run folder exists, and nothing else yet; only users' observers receive this."""
+    """The run folder exists, and nothing else yet."""
 
     run: str  # its path
 

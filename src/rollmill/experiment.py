@@ -150,7 +150,7 @@ class Experiment:
             observers = default_observers(self.folder.path, observe) if self._observers is None else self._observers
             dispatcher = Dispatcher(observers, users=users, spare_slots=spare_slots)
             with dispatcher, self._interruption.by_signals():
-                dispatcher.welcome(Opened(self._first_progress(blueprint), str(self.folder.path)))
+                dispatcher.publish(Opened(self._first_progress(blueprint), str(self.folder.path)))
                 self._session = Session(
                     history,
                     self.folder,

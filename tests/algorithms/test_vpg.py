@@ -74,4 +74,5 @@ def test_accumulated_gradients_equal_one_big_gradient():
 def test_entropy_starts_at_its_maximum():
     network = make_network()
     params = network(torch.randn(1, 16, 3), {}, None).params
-    assert network.distribution.entropy(params).mean().item() == pytest.approx(np.log(3))
+    _, entropy = network.distribution.log_prob_and_entropy(params, torch.zeros(1, 16).long())
+    assert entropy.mean().item() == pytest.approx(np.log(3))

@@ -15,8 +15,7 @@ from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.make import make_group
-from rollmill.envs.preprocessing import StackedGroup
-from rollmill.envs.previous import PreviousGroup
+from rollmill.envs.preprocessing import PreviousGroup, StackedGroup
 from rollmill.errors import Refused
 
 CONFIGS = {

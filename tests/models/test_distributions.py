@@ -39,7 +39,8 @@ def test_categorical_by_hand():
     params = torch.tensor([0.0, math.log(3.0)])  # probabilities 1/4 and 3/4
     one = Categorical(2)
     assert one.log_prob(params, torch.tensor(1)).item() == pytest.approx(math.log(0.75))
-    assert one.entropy(params).item() == pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75)))
+    _, entropy = one.log_prob_and_entropy(params, torch.tensor(1))
+    assert entropy.item() == pytest.approx(-(0.25 * math.log(0.25) + 0.75 * math.log(0.75)))
     assert one.mode(params).item() == 1
     # the noise turns the choice only where it bridges log 3 = 1.0986
     assert one.sample(params, torch.tensor([1.2, 0.0])).item() == 0
@@ -53,7 +54,10 @@ def test_parts_of_a_multicategorical_are_independent():
     a, b = params[..., :3], params[..., 3:]
     expected = first.log_prob(a, action[..., 0]) + second.log_prob(b, action[..., 1])
     torch.testing.assert_close(joint.log_prob(params, action), expected)
-    torch.testing.assert_close(joint.entropy(params), first.entropy(a) + second.entropy(b))
+    entropies = [
+        part.log_prob_and_entropy(*of)[1] for part, *of in ((first, a, action[..., 0]), (second, b, action[..., 1]))
+    ]
+    torch.testing.assert_close(joint.log_prob_and_entropy(params, action)[1], sum(entropies))
     assert torch.equal(joint.mode(params), torch.stack((first.mode(a), second.mode(b)), -1))
 
 
@@ -63,7 +67,8 @@ def test_gaussian_by_hand():
     # two deviations from the mean: -1/2 · 2² - log 2 - 1/2 log 2 pi
     expected = -2 - math.log(2) - 0.5 * math.log(2 * math.pi)
     assert one.log_prob(params, torch.tensor([5.0])).item() == pytest.approx(expected)
-    assert one.entropy(params).item() == pytest.approx(math.log(2) + 0.5 * math.log(2 * math.pi * math.e))
+    _, entropy = one.log_prob_and_entropy(params, torch.tensor([5.0]))
+    assert entropy.item() == pytest.approx(math.log(2) + 0.5 * math.log(2 * math.pi * math.e))
     assert one.sample(params, torch.tensor([0.5])).item() == 2.0  # 1 + 2 · 0.5
     assert one.mode(params).item() == 1.0
 
@@ -74,16 +79,16 @@ def test_gaussian_by_hand():
 def test_agrees_with_torch_distributions(distribution, seed):
     params, action = some(distribution, seed=seed)
     expected = reference(distribution, params)
-    torch.testing.assert_close(distribution.log_prob(params, action), expected.log_prob(action), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(distribution.entropy(params), expected.entropy(), atol=1e-5, rtol=1e-5)
+    log_prob, entropy = distribution.log_prob_and_entropy(params, action)
+    torch.testing.assert_close(log_prob, expected.log_prob(action), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy, expected.entropy(), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("distribution", FAMILIES, ids=str)
-def test_both_at_once_are_what_they_are_one_by_one(distribution):
+def test_the_log_probability_is_the_same_with_the_entropy_and_alone(distribution):
     params, action = some(distribution)
     log_prob, entropy = distribution.log_prob_and_entropy(params, action)
     assert torch.equal(log_prob, distribution.log_prob(params, action))
-    assert torch.equal(entropy, distribution.entropy(params))
     assert log_prob.shape == entropy.shape == (6, 4)
 
 

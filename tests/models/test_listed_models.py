@@ -13,7 +13,7 @@ from rollmill.doctor.model_check import check_network, refuse_unread
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
 from rollmill.models.convolutions import ListedCNN, NatureCNN, SmallCNN, same_margins
-from rollmill.models.encoders import RecurrentEncoder, TwinEncoder
+from rollmill.models.encoders import TwinEncoder
 from rollmill.models.inputs import image_layout
 from rollmill.models.layers import ACTIVATIONS
 from rollmill.models.network import build_network
@@ -182,7 +182,7 @@ def test_the_teams_networks_have_these_parts():
     widths = [(layer.inputs, layer.outputs) for layer in fcnet.encoder.twin.linears()]
     assert widths == [(19 * 33 + 10, 512), (512, 256), (256, 64), (64, 16)]
     lstm = build("lstm")[1]
-    assert isinstance(lstm.encoder, RecurrentEncoder)
+    assert lstm.encoder.memory is not None
     assert lstm.encoder.torso.reader.out_features == 19 * 33 + 10 + 12 + 1
     conv_lstm = build("conv_lstm")[1]
     assert (conv_lstm.encoder.memory.rnn.input_size, conv_lstm.encoder.memory.rnn.hidden_size) == (256, 32)

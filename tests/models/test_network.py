@@ -154,7 +154,7 @@ def test_default_weights_are_bounded_by_the_root_of_the_inputs():
 )
 def test_the_config_overrules_the_algorithms_wish_for_a_zero_last_layer(wish, setting, is_zero):
     network = build_network(VECTOR, TWO, ModelConfig(zero_last_layer=setting), seed=1, zero_last_layer=wish)
-    entropy = network.distribution.entropy(run(network, VECTOR).params)
+    _, entropy = network.distribution.log_prob_and_entropy(run(network, VECTOR).params, torch.zeros(3, 4).long())
     assert torch.equal(entropy, torch.full((3, 4), math.log(2.0))) == is_zero
     check_network(network, VECTOR, TWO)
 

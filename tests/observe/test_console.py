@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from rollmill.console.closing import closing_lines
-from rollmill.console.console import ConsoleObserver
+from rollmill.console.console import ConsoleObserver, Scene
 from rollmill.console.display import Display
-from rollmill.console.scene import Scene
 from rollmill.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
 from rollmill.observe.phrases import shares
 

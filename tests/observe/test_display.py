@@ -8,9 +8,8 @@ import json
 import pytest
 
 from rollmill.console.display import Display
-from rollmill.console.progress import Work
 from rollmill.console.text_table import text_table
-from rollmill.console.view import View
+from rollmill.console.view import View, Work
 from rollmill.trials.seeds_folder import SeedsFolder, seeds_view
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rollmill.console.versus_random import verdict
+from rollmill.console.closing import verdict
 
 
 def told(reached, random, spreads=(1.0, 1.0), episodes=300, played=20) -> str:

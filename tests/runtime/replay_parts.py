@@ -1,7 +1,7 @@
 """Stand-ins for replay and for offline learning: small, and shaped like the real thing.
 
-The first inserts without updates while it warms up, makes several updates per insert, keeps a target network, samples by
-priority, gives priorities back and publishes every third update. The second has no actors: its data is there before it.
+The first inserts without updates while it warms up, makes several updates per insert, keeps a target network, samples
+by priority, gives priorities back and publishes every third update. The second has no actors: its data is there first.
 
 Executed, this file is `rollmill` with these two algorithms: `python replay_parts.py train CONFIG …`.
 """

@@ -5,27 +5,116 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rollmill.console.closing import closing_lines
 from rollmill.console.display import Display
-from rollmill.console.scene import Scene
+from rollmill.console.view import View
 from rollmill.events import (
     Checkpointing,
     ComponentFailed,
     Event,
+    Progress,
     RunStarted,
     Said,
     Stopped,
     WorkerReplaced,
 )
-from rollmill.observe.metrics import MetricsWindow
+from rollmill.observe.metrics import MetricsWindow, Row
 from rollmill.observe.observer import Overflow
-from rollmill.observe.phrases import replacement, takeover
+from rollmill.observe.phrases import (
+    TIME_SHARES,
+    amount,
+    clock,
+    count,
+    cut,
+    decimals,
+    percentages,
+    replacement,
+    shares,
+    takeover,
+)
 
+WIDEST_TITLE = 24  # characters next to a bar
 KEPT = 100  # different warnings; one that holds a number is new each time, and may not fill memory and screen
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A moment of a run, and how it is shown."""
+
+    title: str = ""
+    random_return: float | None = None
+    begin: Progress = field(default_factory=Progress)  # where this process took over; not zero in a resumed run
+    progress: Progress = field(default_factory=Progress)
+    row: Row | None = None  # None before the first update
+    lags: bool = False  # some unroll was older than the weights that it changed: training is asynchronous
+
+    def after(self, progress: Progress, row: Row) -> Scene:
+        """The next moment, with the means over the stretch up to it."""
+        return replace(self, progress=progress, row=row, lags=self.lags or row.metrics.get("lag/max", 0.0) > 0.0)
+
+    def view(self) -> View:
+        """A bar with facts below it, each in its own place, within 80 columns; or a line, from the first update on."""
+        progress, (word, seconds) = self.progress, self._timing()
+        percent = f"{progress.fraction * 100:3.0f}%"
+        done, target, unit = progress.goal
+        steps = f"{count(done)}/{count(target)}"
+        smoothed, random = amount(progress.return_ema), amount(self.random_return)
+        entropy, kl = decimals(self._metric("entropy"), 3), decimals(self._metric("kl"), 4)
+        rate = self.row.steps_per_second if self.row else None
+        frames = {}
+        if rate is not None and progress.frames != progress.env_steps > 0:
+            frames["frames/s"] = count(rate * progress.frames / progress.env_steps)
+        time = shares({name: self._metric(f"time/{name}") for name in TIME_SHARES})
+        flow = self._flow()
+
+        learning = {
+            "return": f"{smoothed:>7}",
+            "random": f"{random:<7}",
+            "entropy": f"{entropy:<6}",
+            "kl": f"{kl:<6}",
+            "steps/s": count(rate),
+        }
+        facts = [learning, {"time": time or "-", **frames}, *([flow] if flow else [])]
+        bar = (cut(self.title, WIDEST_TITLE), progress.fraction, percent, steps, f"{word} {clock(seconds):>5}")
+        line = [percent, f"{steps} {unit}", f"{word} {clock(seconds)}", f"return {smoothed} (random {random})"]
+        line += [f"entropy {entropy}", f"kl {kl}", f"{count(rate)} steps/s"]
+        line += [f"{value} {name}" for name, value in frames.items()]
+        line += [*([time] if time else []), *(f"{name} {value}" for name, value in flow.items())]
+        return View([bar], ["  ".join(line)] if self.row else [], facts=facts)
+
+    def _timing(self) -> tuple[str, float | None]:
+        """The seconds that are left at the mean speed so far, with a word for it; at the end, those that it took."""
+        progress, begin = self.progress, self.begin
+        if progress.fraction >= 1.0:
+            return "took", progress.seconds
+        done, target, _ = progress.goal
+        since, seconds = done - begin.goal[0], progress.seconds - begin.seconds
+        if since <= 0 or seconds <= 0:
+            return "ETA", None
+        return "ETA", max(0, target - done) * seconds / since
+
+    def _flow(self) -> dict[str, str]:
+        """How unrolls flow to a learner that doesn't wait for all of them, in words; nothing where it does."""
+        if not self.lags:
+            return {}
+        metrics = self.row.metrics if self.row else {}
+        workers = [share for name, share in metrics.items() if name.startswith("idle/worker.")]
+        idle = {place: self._metric(f"idle/{place}") for place in ("learner", "inference")}
+        idle["workers"] = sum(workers) / len(workers) if workers else None
+        return {
+            "lag": f"{decimals(self._metric('lag/mean'), 1)} (max {decimals(self._metric('lag/max'), 0)})",
+            "in flight": decimals(self._metric("port/in_flight"), 0),
+            "queue": decimals(self._metric("port/unrolls_depth"), 1),
+            "idle": percentages(idle),
+        }
+
+    def _metric(self, name: str) -> float | None:
+        """Mean of a metric over the last stretch; None if the algorithm doesn't report it."""
+        return self.row.metrics.get(name) if self.row else None
 
 
 class ConsoleObserver:

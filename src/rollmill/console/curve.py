@@ -13,7 +13,7 @@ import numpy as np
 from rollmill.events import Event
 from rollmill.launch.caches import font_cache_below_tmp
 from rollmill.observe.observer import Overflow
-from rollmill.observe.phrases import amount
+from rollmill.observe.phrases import amount, cut
 from rollmill.persist.writing import write_atomically
 from rollmill.types import Array
 
@@ -52,8 +52,11 @@ def draw_curve(run: Path) -> Path:
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     _draw_returns(axes, steps, returns)
-    _draw_baseline(axes, (summary.get("random_baseline") or {}).get("return"))
-    title = _shortened(summary.get("title") or run.name)
+    random_return = (summary.get("random_baseline") or {}).get("return")
+    if random_return is not None:
+        label = f"random policy {amount(random_return)}"
+        axes.axhline(random_return, color=BASELINE, linestyle="--", linewidth=1.5, label=label)
+    title = cut(summary.get("title") or run.name, 72)
     axes.set_title(title, loc="left", fontweight="bold", color=INK, pad=22)  # room for the legend beneath it
     axes.set_xlabel("env steps (agent decisions)", color=INK)
     axes.set_ylabel("episode return", color=INK)
@@ -97,12 +100,6 @@ def _draw_returns(axes: Any, steps: Array, returns: Array) -> None:
     )
 
 
-def _draw_baseline(axes: Any, random_return: float | None) -> None:
-    if random_return is not None:
-        label = f"random policy {amount(random_return)}"
-        axes.axhline(random_return, color=BASELINE, linestyle="--", linewidth=1.5, label=label)
-
-
 def running_mean(values: Array, size: int) -> Array:
     """Mean of the last `size` values at every place; of fewer at the beginning."""
     sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
@@ -110,10 +107,6 @@ def running_mean(values: Array, size: int) -> Array:
     begins = np.maximum(0, ends - size)
     means: Array = (sums[ends] - sums[begins]) / (ends - begins)
     return means
-
-
-def _shortened(title: str, size: int = 72) -> str:
-    return title if len(title) <= size else title[: size - 1] + "…"
 
 
 def _short_count(value: float, _position: int) -> str:

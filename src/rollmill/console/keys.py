@@ -6,12 +6,12 @@ file, executed as it is (`python -I -S keys.py`), waits for that and does it the
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
 import sys
 import termios
+from ast import literal_eval
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -94,23 +94,13 @@ def _start_keeper(terminal: int, ours: list[Any], before: list[Any]) -> subproce
     import subprocess
 
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, _packed(ours), _packed(before)],
+        [sys.executable, "-I", "-S", __file__, repr(ours), repr(before)],
         stdin=subprocess.PIPE,
         stdout=terminal,
         stderr=subprocess.DEVNULL,
         process_group=0,  # no Ctrl-C reaches it, but it keeps the terminal
         bufsize=0,
     )
-
-
-def _packed(attributes: list[Any]) -> str:
-    special = [value if isinstance(value, int) else value.hex() for value in attributes[_SPECIAL]]
-    return json.dumps([*attributes[:_SPECIAL], special])
-
-
-def _unpacked(text: str) -> list[Any]:
-    *modes, special = json.loads(text)
-    return [*modes, [value if isinstance(value, int) else bytes.fromhex(value) for value in special]]
 
 
 def _put_back(terminal: int, ours: list[Any] | None, before: list[Any]) -> None:
@@ -131,7 +121,7 @@ def _unstoppable() -> Iterator[None]:
 
 def main() -> None:
     """Entry of the keeper: wait for the end of the process that set the terminal, then put it back."""
-    ours, before = _unpacked(sys.argv[1]), _unpacked(sys.argv[2])
+    ours, before = map(literal_eval, sys.argv[1:])
     while os.read(0, 4096):
         pass
     with _unstoppable(), suppress(OSError, termios.error):

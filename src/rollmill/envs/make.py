@@ -16,7 +16,7 @@ from rollmill.envs.families import find_family, make_native, native_names
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.names import suggest
-from rollmill.envs.preprocessing import StackedGroup
+from rollmill.envs.preprocessing import PreviousGroup, StackedGroup
 from rollmill.envs.probes import PROBES
 from rollmill.errors import Refused
 
@@ -29,12 +29,10 @@ def make_group(config: EnvConfig, size: int | None = None, verify: bool = False,
     `verify` checks what third-party code gives; with `pictures` the group can be asked to `render`.
     """
     size = config.group_size if size is None else size
-    group = _make_stacked(config, size, verify, pictures)
-    if not config.previous:
-        return group
-    from rollmill.envs.previous import PreviousGroup
-
-    return PreviousGroup(group)
+    group = _make_bare(config, size, verify, pictures)
+    if config.stacked_frames > 1 and not config.is_atari:  # which stacks its own frames
+        group = StackedGroup(group, config.stacked_frames)
+    return PreviousGroup(group) if config.previous else group
 
 
 def known_environments() -> list[str]:
@@ -48,15 +46,7 @@ def _is_listed(entry_point: Any) -> bool:
     return isinstance(entry_point, str | type) and not str(entry_point).startswith("ale_py.")
 
 
-def _make_stacked(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
-    """The group with its frames stacked."""
-    group = _make_unstacked(config, size, verify, pictures)
-    if config.stacked_frames == 1 or config.is_atari:  # which stacks its own frames
-        return group
-    return StackedGroup(group, config.stacked_frames)
-
-
-def _make_unstacked(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
+def _make_bare(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
     """The vectorised form where there is one, otherwise single environments in a batch."""
     if family := find_family(config):
         return make_native(family, config, size, pictures)

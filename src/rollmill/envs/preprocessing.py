@@ -1,4 +1,4 @@
-"""Frame stacking over any group, for environments that don't stack their own frames."""
+"""Groups around any group that change what an agent sees: stacked frames, and the last action and reward."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from rollmill.errors import Refused
 from rollmill.nested import Nested
 from rollmill.types import Array, lead
 
-_KIND = "frame stack"
+OBSERVATION, ACTION, REWARD = "observation", "previous_action", "previous_reward"  # what a `PreviousGroup` shows
 
 
-class StackedGroup:
-    """A group that shows the last `count` observations at once, oldest first; the contract is `EnvGroup`.
+class WrappedGroup:
+    """A group around another one; the contract is `EnvGroup`, of which `reset`, `step` and `obs` are left to do.
 
-    [D] becomes [count·D] and [H, W] becomes [count, H, W]; images with channels grow along the channel axis. An
-    episode starts with its first observation repeated.
+    `kept` is what the wrapper itself remembers of each row: arrays [K, …], part of a snapshot of this `kind`.
     """
 
-    def __init__(self, group: EnvGroup, count: int) -> None:
+    def __init__(self, kind: str, group: EnvGroup, observation_space: gym.Space[Any], kept: Nested) -> None:
         self.inner = group
         self.size = group.size
         self.broken = group.broken
@@ -33,11 +32,48 @@ class StackedGroup:
         self.action_space = group.action_space
         self.frame_skip = group.frame_skip
         self.frame_rate = group.frame_rate
-        self.observation_space = stack_space(group.observation_space, count)
-        self.observation_spec = spaces.observation_spec(self.observation_space)
-        self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), lead(self.observation_spec, group.size))
+        self.observation_space = observation_space
+        self.observation_spec = spaces.observation_spec(observation_space)
+        self._kind, self._kept = kind, kept
         inner = group.snapshot_size
-        self.snapshot_size = packed_size(_KIND, inner, row_size(self.obs)) if inner else 0
+        self.snapshot_size = packed_size(kind, inner, row_size(kept)) if inner else 0
+
+    def snapshot(self, k: int) -> bytes:
+        """The state of the environment underneath, and what is kept of the row."""
+        inner = self.inner.snapshot(k)
+        return pack(self._kind, inner, row_bytes(self._kept, k)) if inner else b""
+
+    def restore(self, k: int, data: bytes) -> None:
+        """Continue from a snapshot."""
+        inner, kept = unpack(self._kind, data, 2)
+        self.inner.restore(k, inner)
+        write_row(self._kept, k, kept)
+
+    def render(self, k: int) -> Array:
+        """The picture of the group underneath."""
+        return self.inner.render(k)
+
+    def info(self, k: int) -> dict[str, Any]:
+        """The info of the group underneath."""
+        return self.inner.info(k)
+
+    def close(self) -> None:
+        """Close the group underneath."""
+        self.inner.close()
+
+
+class StackedGroup(WrappedGroup):
+    """A group that shows the last `count` observations at once, oldest first; the contract is `EnvGroup`.
+
+    [D] becomes [count·D] and [H, W] becomes [count, H, W]; images with channels grow along the channel axis. An
+    episode starts with its first observation repeated.
+    """
+
+    def __init__(self, group: EnvGroup, count: int) -> None:
+        space = stack_space(group.observation_space, count)
+        shape = lead(spaces.observation_spec(space), group.size)
+        self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), shape)
+        super().__init__("frame stack", group, space, self.obs)
         pairs = zip(nested.leaves(self.obs), nested.leaves(group.obs), strict=True)
         self._stacks = [_Stack(target, source, count) for (_, target), (_, source) in pairs]
 
@@ -53,29 +89,6 @@ class StackedGroup:
         for stack in self._stacks:
             stack.push(active & ~self.broken)
         return result
-
-    def snapshot(self, k: int) -> bytes:
-        """The stack, and the state of the environment underneath."""
-        inner = self.inner.snapshot(k)
-        return pack(_KIND, inner, row_bytes(self.obs, k)) if inner else b""
-
-    def restore(self, k: int, data: bytes) -> None:
-        """Continue from a snapshot."""
-        inner, stack = unpack(_KIND, data, 2)
-        self.inner.restore(k, inner)
-        write_row(self.obs, k, stack)
-
-    def render(self, k: int) -> Array:
-        """The picture of the group underneath."""
-        return self.inner.render(k)
-
-    def info(self, k: int) -> dict[str, Any]:
-        """What the group underneath says."""
-        return self.inner.info(k)
-
-    def close(self) -> None:
-        """Close the group underneath."""
-        self.inner.close()
 
 
 class _Stack:
@@ -118,3 +131,77 @@ def stack_space(space: gym.Space[Any], count: int, path: str = "observation") ->
 def _growing_axis(shape: tuple[int, ...]) -> int:
     """The axis along which a leaf grows: that of an image's channels."""
     return 2 if spaces.is_channel_last(shape) else 0
+
+
+class PreviousGroup(WrappedGroup):
+    """Adds two entries to the observation, which becomes a dict; the contract is `EnvGroup`.
+
+    `previous_action`: one-hot for discrete actions, otherwise the values as the environment took them (clipped);
+    `previous_reward`: raw, [1]. Both are zero at the start of an episode. An observation that was not a dict becomes
+    the entry `observation`.
+    """
+
+    def __init__(self, group: EnvGroup) -> None:
+        action = _action_space(group.action_space)
+        self._action = np.zeros((group.size, *action.shape), np.float32)
+        self._reward = np.zeros((group.size, 1), np.float32)
+        added = {ACTION: self._action, REWARD: self._reward}
+        space = _with_previous(group.observation_space, action)
+        super().__init__("previous action and reward", group, space, added)
+        # the arrays of the group underneath, which it updates in place
+        shown = group.obs if isinstance(group.obs, dict) else {OBSERVATION: group.obs}
+        self.obs: Nested = {**shown, **added}
+        self._starts = _starts(group.action_space)
+
+    def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
+        """Reset the masked rows: nothing came before."""
+        self.inner.reset(mask, seeds)
+        begun = mask & ~self.broken
+        self._action[begun] = 0.0
+        self._reward[begun] = 0.0
+
+    def step(self, action: Array, active: NDArray[np.bool_]) -> StepResult:
+        """Step the active rows and show what was done and what it gave, besides what followed."""
+        result = self.inner.step(action, active)
+        rows = np.flatnonzero(active & ~self.broken)
+        self._reward[rows, 0] = result.reward[rows]
+        if self._starts is None:
+            taken = spaces.to_environment(self.action_space, action)
+            self._action[rows] = taken.reshape(self.size, -1)[rows]
+        else:
+            self._action[rows] = 0.0
+            self._action[rows[:, None], action.reshape(self.size, -1)[rows] + self._starts] = 1.0
+        return result
+
+
+def _with_previous(space: gym.Space[Any], action: gym.Space[Any]) -> gym.Space[Any]:
+    """The observation space with both parts added."""
+    children = spaces.observation_leaf_space(space)
+    parts = children if isinstance(children, dict) else {OBSERVATION: space}
+    for name in (ACTION, REWARD):
+        if name in parts:
+            raise Refused(f"env.previous=true: the observation already has a part '{name}'; remove the key")
+    return gym.spaces.Dict({**parts, ACTION: action, REWARD: gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)})
+
+
+def _action_space(space: gym.Space[Any]) -> gym.spaces.Box:
+    """How an action is shown: one row of floats."""
+    spaces.action_spec(space)  # refuses what can't be acted in
+    if isinstance(space, gym.spaces.Box):
+        # zero is always within: it means no action yet
+        low, high = np.minimum(space.low, 0).ravel(), np.maximum(space.high, 0).ravel()
+        return gym.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
+    return gym.spaces.Box(0.0, 1.0, (int(_sizes(space).sum()),), np.float32)
+
+
+def _starts(space: gym.Space[Any]) -> NDArray[np.int64] | None:
+    """Where the one-hot part of each choice starts in the row; None for continuous actions."""
+    if isinstance(space, gym.spaces.Box):
+        return None
+    sizes = _sizes(space)
+    return np.asarray(np.cumsum(sizes) - sizes)
+
+
+def _sizes(space: Any) -> NDArray[np.int64]:
+    """Number of options of each choice."""
+    return np.atleast_1d(np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64))

@@ -42,11 +42,8 @@ class ActionDistribution(Protocol):
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Log of the probability (density) of the whole action, [...]."""
 
-    def entropy(self, params: Tensor) -> Tensor:
-        """Entropy in nats, [...]."""
-
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both at once, sharing what they have in common."""
+        """The same and the entropy in nats, [...], sharing what they have in common."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +76,10 @@ class Categorical:
         """The action's log softmax."""
         return params.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
-    def entropy(self, params: Tensor) -> Tensor:
-        """Minus the sum of p log p."""
-        log_probs = params.log_softmax(-1)
-        return -(log_probs.exp() * log_probs).sum(-1)
-
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one log softmax."""
+        """The entropy is minus the sum of p log p; both come from one log softmax."""
         log_probs = params.log_softmax(-1)
-        return (
-            log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1),
-            -(log_probs.exp() * log_probs).sum(-1),
-        )
+        return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(log_probs.exp() * log_probs).sum(-1)
 
 
 @dataclass(frozen=True)
@@ -118,23 +107,16 @@ class MultiCategorical:
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """The sum over the parts, which are independent."""
-        chosen = [
-            logits.log_softmax(-1).gather(-1, action[..., i, None])
-            for i, logits in enumerate(params.split_with_sizes(self.nvec, -1))
-        ]
-        return torch.cat(chosen, -1).sum(-1)
-
-    def entropy(self, params: Tensor) -> Tensor:
-        """The sum over the parts, which are independent."""
-        log_probs = torch.cat([logits.log_softmax(-1) for logits in params.split_with_sizes(self.nvec, -1)], -1)
-        return -(log_probs.exp() * log_probs).sum(-1)
+        return _chosen(self._log_softmax(params), action)
 
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from one log softmax of each part."""
-        parts = [logits.log_softmax(-1) for logits in params.split_with_sizes(self.nvec, -1)]
-        chosen = [part.gather(-1, action[..., i, None]) for i, part in enumerate(parts)]
+        """Both are sums over the parts, from one log softmax of each."""
+        parts = self._log_softmax(params)
         log_probs = torch.cat(parts, -1)
-        return torch.cat(chosen, -1).sum(-1), -(log_probs.exp() * log_probs).sum(-1)
+        return _chosen(parts, action), -(log_probs.exp() * log_probs).sum(-1)
+
+    def _log_softmax(self, params: Tensor) -> list[Tensor]:
+        return [logits.log_softmax(-1) for logits in params.split_with_sizes(self.nvec, -1)]
 
 
 @dataclass(frozen=True)
@@ -172,16 +154,18 @@ class DiagonalGaussian:
         deviation = (action.reshape(mean.shape) - mean) * torch.exp(-log_std)
         return (-0.5 * deviation.square() - log_std).sum(-1) - self.size * _HALF_LOG_TAU
 
-    def entropy(self, params: Tensor) -> Tensor:
-        """Log std + 1/2 log 2 pi e, summed over the numbers."""
-        return params.chunk(2, -1)[1].sum(-1) + self.size * (0.5 + _HALF_LOG_TAU)
-
     def log_prob_and_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both; they share nothing that costs."""
-        return self.log_prob(params, action), self.entropy(params)
+        """The entropy is log std + 1/2 log 2 pi e, summed over the numbers."""
+        entropy = params.chunk(2, -1)[1].sum(-1) + self.size * (0.5 + _HALF_LOG_TAU)
+        return self.log_prob(params, action), entropy
 
     def _shaped(self, flat: Tensor) -> Tensor:
         return flat.reshape(*flat.shape[:-1], *self.shape)
+
+
+def _chosen(log_probs: list[Tensor], action: Tensor) -> Tensor:
+    """The log-probability of the choices of all parts."""
+    return torch.cat([part.gather(-1, action[..., i, None]) for i, part in enumerate(log_probs)], -1).sum(-1)
 
 
 def distribution_for(space: gym.Space[Any]) -> ActionDistribution:

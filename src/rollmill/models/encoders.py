@@ -47,47 +47,31 @@ class Encoder(nn.Module):
 
 
 class SharedEncoder(Encoder):
-    """One torso for both heads."""
+    """One torso for both heads, and after it a memory if there is one."""
 
-    def __init__(self, torso: Torso) -> None:
-        super().__init__()
-        self.torso = torso
-        self.out_features = torso.out_features
-
-    def forward(self, obs: Nested, state: Nested, reset: Tensor | None) -> Encoding:
-        """Features of every step by itself."""
-        features = self.torso(_flattened(obs))
-        return Encoding(features, features, state)
-
-    def arrange(self, obs: Nested) -> Nested:
-        """Images as convolutions want them."""
-        return self.torso.arrange(obs) if isinstance(self.torso, CNN) else obs
-
-    def observe(self, obs: Nested) -> None:
-        """Images, if they are normalised."""
-        self.torso.observe(_flattened(obs))
-
-
-class RecurrentEncoder(Encoder):
-    """One torso and one memory for both heads."""
-
-    def __init__(self, torso: Torso, memory: Memory) -> None:
+    def __init__(self, torso: Torso, memory: Memory | None = None) -> None:
         super().__init__()
         self.torso = torso
         self.memory = memory
-        self.out_features = memory.out_features
-        self.state_spec = memory.state_spec
+        self.out_features = torso.out_features if memory is None else memory.out_features
+        self.state_spec = {} if memory is None else memory.state_spec
 
     def initial_state(self, batch: int) -> Nested:
         """Zeros."""
-        return self.memory.initial_state(batch)
+        return {} if self.memory is None else self.memory.initial_state(batch)
 
-    def forward(self, obs: Nested, state: Nested, reset: Tensor) -> Encoding:
-        """Features of every step and what came before it in its episode."""
+    def forward(self, obs: Nested, state: Nested, reset: Tensor | None) -> Encoding:
+        """Features of every step by itself; with memory, of the steps before it in its episode too."""
         features = self.torso(_flattened(obs))
-        output, state = self.memory(features.view(*reset.shape, -1), state, reset)
-        flat = output.flatten(0, 1)
-        return Encoding(flat, flat, state)
+        if self.memory is not None:
+            assert reset is not None
+            features, state = self.memory(features.view(*reset.shape, -1), state, reset)
+            features = features.flatten(0, 1)
+        return Encoding(features, features, state)
+
+    def arrange(self, obs: Nested) -> Nested:
+        """Images as convolutions read them fastest; with memory, sequences [T, B, …] stay as they are."""
+        return self.torso.arrange(obs) if isinstance(self.torso, CNN) and self.memory is None else obs
 
     def observe(self, obs: Nested) -> None:
         """Images, if they are normalised."""
@@ -137,7 +121,7 @@ def build_encoder(space: gym.Space[Any], config: ModelConfig, *, with_value: boo
     """The encoder that the config asks for; without a value there is nothing to separate."""
     if config.memory != "none":
         torso = build_torso(space, config)
-        return RecurrentEncoder(torso, Memory(config.memory, torso.out_features, config.memory_size))
+        return SharedEncoder(torso, Memory(config.memory, torso.out_features, config.memory_size))
     is_mlp = choose_torso(space, config.torso, bool(config.conv)) == "mlp"
     is_shared = not is_mlp if config.shared is None else config.shared
     if is_shared or not with_value:

@@ -1,14 +1,15 @@
-"""From events to the hooks that they belong to."""
+"""From events to the hooks that they are for."""
 
 from __future__ import annotations
 
 import inspect
 import traceback
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rollmill import nested
 from rollmill.config.user_code import load_object
 from rollmill.errors import Refused
 from rollmill.events import (
@@ -22,10 +23,9 @@ from rollmill.events import (
     Updated,
     WorkerReplaced,
 )
-from rollmill.learners.tap import Trajectory
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import EndedEpisode, Hooks, Unroll, WorkerFailure
-from rollmill.types import Array
+from rollmill.observe.observer import Overflow
 
 
 class HookFailed(Exception):
@@ -38,36 +38,58 @@ class HookRefused(HookFailed, OSError):
 
 @dataclass(frozen=True)
 class UnrollLent(Event):
-    """An unroll in its slot, lent to an observer until it calls `trajectory.release`."""
+    """An unroll in its slot, lent to an observer until it calls `release`."""
 
-    trajectory: Trajectory
-
-    @property
-    def unroll(self) -> Unroll:
-        """The unroll as an observer may see it: read-only, so that it can't change what others read."""
-        t = self.trajectory
-        arrays = {name: nested.map_leaves(_read_only, tree) for name, tree in t.arrays.items()}
-        return Unroll(t.actor, t.sequence, t.version, t.update, arrays)
+    unroll: Unroll
+    release: Callable[[], None]  # once, from any thread
 
 
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-HOOKS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
-_HOOKS: dict[type[Event], str] = {
-    Opened: "on_init",
-    RunStarted: "on_start",
-    UnrollLent: "on_trajectory",
-    Updated: "on_training_step",
-    EpisodesEnded: "on_episode",
-    Checkpointed: "on_checkpoint",
-    ComponentFailed: "on_worker_failure",
-    WorkerReplaced: "on_worker_failure",
-    Stopped: "on_stop",
+# The hook that an event is for, and the arguments of each of its calls after the progress; what could be written into
+# is a copy, because other observers read the same event.
+_HOOKS: dict[type[Event], tuple[str, Callable[[Any], Iterable[tuple[Any, ...]]]]] = {
+    Opened: ("on_init", lambda opened: [(Path(opened.run),)]),
+    RunStarted: ("on_start", lambda started: [(started.title, started.plan)]),
+    UnrollLent: ("on_trajectory", lambda lent: [(lent.unroll,)]),
+    Updated: ("on_training_step", lambda updated: [(updated.version, dict(updated.metrics))]),
+    EpisodesEnded: (
+        "on_episode",
+        lambda ended: zip(map(EndedEpisode, ended.returns, ended.lengths, ended.truncated)),
+    ),
+    Checkpointed: ("on_checkpoint", lambda written: [(Path(written.path),)]),
+    ComponentFailed: (
+        "on_worker_failure",
+        lambda failed: [(WorkerFailure(failed.component, failed.message, failed.traceback, False),)],
+    ),
+    WorkerReplaced: (
+        "on_worker_failure",
+        lambda replaced: [(WorkerFailure(replaced.place, replaced.reason, replaced.traceback, True),)],
+    ),
+    Stopped: ("on_stop", lambda stopped: [(stopped.status, deepcopy(stopped.summary))]),
 }
+HOOKS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
+
+
+class UserObserver:
+    """A user's hooks as an observer, called in this process; it says which events it wants."""
+
+    def __init__(self, hooks: Hooks, name: str, overflow: Overflow, capacity: int) -> None:
+        self.name, self.overflow, self.capacity = name, overflow, capacity  # events that may wait for it
+        self.kinds = kinds_wanted(hooks)
+        self.trajectories_after = hooks.trajectories_after  # fraction of the training, from which on it gets unrolls
+        self._hooks = hooks
+
+    def receive(self, event: Event) -> None:
+        """Call the hook that the event is for."""
+        call(self._hooks, event)
+
+    def close(self) -> None:
+        """Nothing: `on_stop` was the last."""
+
+    def abandon(self) -> None:
+        """End what is still busy though the run is over; from another thread than `receive`.
+
+        Nothing here: the thread ends with the process.
+        """
 
 
 def unknown_hooks(hooks: Hooks) -> list[str]:
@@ -81,49 +103,26 @@ def kinds_wanted(hooks: Hooks) -> frozenset[type[Event]]:
     def is_overridden(name: str) -> bool:
         return name in vars(hooks) or getattr(type(hooks), name) is not getattr(Hooks, name)
 
-    return frozenset(kind for kind, name in _HOOKS.items() if is_overridden(name))
+    return frozenset(kind for kind, (name, _) in _HOOKS.items() if is_overridden(name))
 
 
 def call(hooks: Hooks, event: Event) -> None:
     """Call the hook for an event; whatever it raises becomes a `HookFailed` of one line."""
+    hook, calls = _HOOKS[type(event)]
     try:
-        _call(hooks, event)
+        for arguments in calls(event):
+            getattr(hooks, hook)(event.progress, *arguments)
     except (Exception, SystemExit, KeyboardInterrupt) as error:  # nothing else would report it in a thread of ours
         kind = HookRefused if isinstance(error, OSError) else HookFailed
-        raise kind(_described(hooks, event, error)) from error
+        raise kind(f"{type(hooks).__name__}.{hook}: {_described(error)}") from error
 
 
-def _call(hooks: Hooks, event: Event) -> None:
-    progress = event.progress
-    match event:
-        case UnrollLent():
-            hooks.on_trajectory(progress, event.unroll)
-        case Updated():
-            hooks.on_training_step(progress, event.version, dict(event.metrics))  # theirs: others read ours
-        case EpisodesEnded():
-            for ended in zip(event.returns, event.lengths, event.truncated, strict=True):
-                hooks.on_episode(progress, EndedEpisode(*ended))
-        case Checkpointed():
-            hooks.on_checkpoint(progress, Path(event.path))
-        case WorkerReplaced():
-            hooks.on_worker_failure(progress, WorkerFailure(event.place, event.reason, event.traceback, True))
-        case ComponentFailed():
-            failure = WorkerFailure(event.component, event.message, event.traceback, False)
-            hooks.on_worker_failure(progress, failure)
-        case Opened():
-            hooks.on_init(progress, Path(event.run))
-        case RunStarted():
-            hooks.on_start(progress, event.title, event.plan)
-        case Stopped():
-            hooks.on_stop(progress, event.status, deepcopy(event.summary))
-
-
-def _described(hooks: Hooks, event: Event, error: BaseException) -> str:
-    """Which hook, what it raised, and the line of the user's own code."""
+def _described(error: BaseException) -> str:
+    """What was raised, and the line of the user's own code."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__] or list(frames)
-    hook, where = _HOOKS[type(event)], f"{Path(own[0].filename).name}, line {own[0].lineno}"
-    return f"{type(hooks).__name__}.{hook}: {type(error).__name__}: {' '.join(str(error).split())} ({where})"
+    where = f"{Path(own[0].filename).name}, line {own[0].lineno}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({where})"
 
 
 def load_hooks(config: ObserverConfig, key: str) -> Hooks:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
-from rollmill.events import Event, Opened, Progress, Said, Stopped
-from rollmill.observe.calls import UnrollLent
+from rollmill.events import Event, Progress, Said, Stopped
+from rollmill.observe.calls import UnrollLent, UserObserver
 from rollmill.observe.mailbox import CAPACITY, HOLD_SECONDS, Mailbox
 from rollmill.observe.observer import Observer
 from rollmill.observe.trajectories import TrajectoryTap
-from rollmill.observe.user_observers import UserObserver
 
 LAST_SECONDS = 5.0  # that users have for what is queued when the run ends, and again for their `on_stop`
 
@@ -56,10 +55,6 @@ class Dispatcher:
         self._begun = time.perf_counter()
         for mailbox in self._all():
             mailbox.start()
-
-    def welcome(self, opened: Opened) -> None:
-        """The first event of the users."""
-        self._notify_users(opened)
 
     def publish(self, event: Event) -> None:
         """Queue an event for every observer: some microseconds, unless the queue of a "block" observer is full."""

@@ -4,85 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rollmill.events import Checkpointing, EpisodesEnded, Event
 from rollmill.observe.metrics import NONE_ENDED, MetricsWindow
 from rollmill.observe.observer import Overflow
 from rollmill.persist.writing import AppendedFile, to_json, write_atomically
-
-
-class JsonlObserver:
-    """Writes metrics.jsonl, one JSON object per row."""
-
-    name = "jsonl"
-    overflow: Overflow = "block"
-
-    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
-        self._window = MetricsWindow(interval, past)
-        self._file = AppendedFile(run / "metrics.jsonl")
-
-    def receive(self, event: Event) -> None:
-        """Write a row whenever one is complete."""
-        if row := self._window.add(event):
-            self._file.write(to_json(row.flat()) + "\n")
-        if isinstance(event, Checkpointing):
-            self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-class CsvObserver:
-    """Writes metrics.csv, the same rows as a table."""
-
-    name = "csv"
-    overflow: Overflow = "block"
-
-    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
-        self._window = MetricsWindow(interval, past)
-        self._table = CsvTable(run / "metrics.csv")
-
-    def receive(self, event: Event) -> None:
-        """Write a row whenever one is complete."""
-        if row := self._window.add(event):
-            self._table.write([row.flat()])
-        if isinstance(event, Checkpointing):
-            self._table.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._table.close()
-
-
-class EpisodesObserver:
-    """Writes episodes.csv, one line per episode, numbered by the env steps of the update it ended in."""
-
-    name = "episodes"
-    overflow: Overflow = "block"
-    columns = ("env_steps", "seconds", "return", "length", "truncated")
-
-    def __init__(self, run: Path) -> None:
-        self._table = CsvTable(run / "episodes.csv", self.columns)
-
-    def receive(self, event: Event) -> None:
-        """Write the episodes of one update."""
-        if isinstance(event, EpisodesEnded):
-            where = (event.progress.env_steps, round(event.progress.seconds, 6))
-            ended = zip(event.returns, event.lengths, event.truncated, strict=True)
-            self._table.write(
-                dict(zip(self.columns, (*where, value, length, int(truncated)), strict=True))
-                for value, length, truncated in ended
-            )
-        elif isinstance(event, Checkpointing):
-            self._table.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._table.close()
 
 
 class CsvTable:
@@ -107,7 +37,7 @@ class CsvTable:
             self._widen(new)
         self._columns += new
         self._has_begun = True
-        self._file.write(_csv_text(self._columns, rows, is_empty))
+        self._file.write(csv_text(self._columns, rows, is_empty))
 
     def sync(self) -> None:
         """Wait until what was written would survive a power cut."""
@@ -125,10 +55,81 @@ class CsvTable:
         self._file.close()
         with self._file.path.open(encoding="utf-8", newline="") as file:
             old_rows = list(csv.DictReader(file))
-        write_atomically(self._file.path, _csv_text([*self._columns, *new], old_rows, needs_header=True))
+        write_atomically(self._file.path, csv_text([*self._columns, *new], old_rows))
 
 
-def _csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], needs_header: bool) -> str:
+F = TypeVar("F", AppendedFile, CsvTable)
+
+
+class FileObserver(ABC, Generic[F]):
+    """Base of the observers that write one file: what was written before a checkpoint survives a power cut after it."""
+
+    overflow: Overflow = "block"
+
+    def __init__(self, file: F) -> None:
+        self._file: F = file
+
+    def receive(self, event: Event) -> None:
+        """Write what the event completes."""
+        self._take(event)
+        if isinstance(event, Checkpointing):
+            self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @abstractmethod
+    def _take(self, event: Event) -> None:
+        """Write the lines that an event is worth."""
+
+
+class JsonlObserver(FileObserver[AppendedFile]):
+    """Writes metrics.jsonl, one JSON object per row."""
+
+    name = "jsonl"
+
+    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
+        super().__init__(AppendedFile(run / "metrics.jsonl"))
+        self._window = MetricsWindow(interval, past)
+
+    def _take(self, event: Event) -> None:
+        if row := self._window.add(event):
+            self._file.write(to_json(row.flat()) + "\n")
+
+
+class CsvObserver(FileObserver[CsvTable]):
+    """Writes metrics.csv, the same rows as a table."""
+
+    name = "csv"
+
+    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
+        super().__init__(CsvTable(run / "metrics.csv"))
+        self._window = MetricsWindow(interval, past)
+
+    def _take(self, event: Event) -> None:
+        if row := self._window.add(event):
+            self._file.write([row.flat()])
+
+
+class EpisodesObserver(FileObserver[CsvTable]):
+    """Writes episodes.csv, one line per episode, numbered by the env steps of the update it ended in."""
+
+    name = "episodes"
+    columns = ("env_steps", "seconds", "return", "length", "truncated")
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(CsvTable(run / "episodes.csv", self.columns))
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, EpisodesEnded):
+            where = (event.progress.env_steps, round(event.progress.seconds, 6))
+            ended = zip(event.returns, event.lengths, map(int, event.truncated), strict=True)
+            self._file.write([dict(zip(self.columns, (*where, *episode), strict=True)) for episode in ended])
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], needs_header: bool = True) -> str:
+    """The rows as lines of CSV; missing keys stay empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     if needs_header:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rollmill.events import Event, Stopped
@@ -37,23 +37,17 @@ class Delivery:
     errors: int = 0
     blocked_seconds: float = 0.0  # that the run had to wait for room
     handover_seconds: float = 0.0  # that the run spent on handing events over, waiting included
-    is_detached: bool = False
+    detached: int = 0  # 1: it gets no more events
     first_error: str = ""
 
     def record(self, seconds: float) -> dict[str, Any]:
         """The counts for the summary; `seconds` is how long the run has lasted."""
-        return {
-            "delivered": self.delivered,
-            "dropped": self.dropped,
-            "cut_off": self.cut_off,
-            "errors": self.errors,
-            "blocked_seconds": self.blocked_seconds,
-            "blocked_share": self.blocked_seconds / seconds if seconds > 0 else 0.0,
-            "handover_seconds": self.handover_seconds,
-            "handover_share": self.handover_seconds / seconds if seconds > 0 else 0.0,
-            "detached": int(self.is_detached),
-            **({"first_error": self.first_error} if self.first_error else {}),
-        }
+        counts = asdict(self)
+        for kind in ("blocked", "handover"):
+            counts[f"{kind}_share"] = counts[f"{kind}_seconds"] / seconds if seconds > 0 else 0.0
+        if not self.first_error:
+            del counts["first_error"]
+        return counts
 
 
 class Mailbox:
@@ -165,7 +159,7 @@ class Mailbox:
     def write_off(self) -> None:
         """Count what an observer that is still busy at the end of the run has not taken as lost to it."""
         with self._changed:
-            self.delivery.is_detached = True
+            self.delivery.detached = 1
             self.delivery.cut_off += self._queued - self._handled
         self.delivery.first_error = self.delivery.first_error or "it was still busy when the run was over"
 
@@ -176,7 +170,7 @@ class Mailbox:
     @property
     def is_closed(self) -> bool:
         """Nothing more is accepted."""
-        return self._is_finishing or self.delivery.is_detached
+        return self._is_finishing or bool(self.delivery.detached)
 
     def _has_room(self) -> bool:
         return self.is_closed or len(self._events) < self._capacity
@@ -197,7 +191,7 @@ class Mailbox:
                     self._changed.notify_all()  # there is room
                 self._hand_over(event)
                 if isinstance(event, UnrollLent):
-                    event.trajectory.release()
+                    event.release()
                 self._handled += 1
 
     def _wait_for_batch(self) -> bool:
@@ -210,7 +204,7 @@ class Mailbox:
             return bool(self._events) or not self.is_closed
 
     def _hand_over(self, event: Event) -> None:
-        if self.delivery.is_detached:
+        if self.delivery.detached:
             self.refuse()
         elif self._is_skipping and not isinstance(event, Stopped):
             self.delivery.cut_off += 1
@@ -233,8 +227,8 @@ class Mailbox:
                 self._say(f"observer {self.observer.name} failed, the run continues without what it lost: {shown}")
             self._failures_in_a_row = 0 if isinstance(error, OSError) else self._failures_in_a_row + 1
             is_hopeless = isinstance(error, Gone) or self._failures_in_a_row == FAILURES_IN_A_ROW
-            if is_hopeless and not self.delivery.is_detached:
-                self.delivery.is_detached = True
+            if is_hopeless and not self.delivery.detached:
+                self.delivery.detached = 1
                 why = str(error) if isinstance(error, Gone) else f"after {FAILURES_IN_A_ROW} failures in a row"
                 self._say(f"observer {self.observer.name} is detached {why}")
             return False

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rollmill.events import Checkpointing, EpisodesEnded, Event, Progress, RunStarted, Stopped, Updated
 from rollmill.intervals import deviation
 
 Number = float | int | None
-EXTREMES = {"min": min, "max": max}  # metrics called so are not averaged
+SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "max": max,
+}  # of metrics called so; else the mean
 NONE_ENDED = EpisodesEnded(Progress(), (), (), ())
 
 
@@ -29,7 +32,7 @@ class RecentEpisodes:
     @property
     def return_mean(self) -> float | None:
         """Mean raw return; None before the first episode ends."""
-        return sum(self._returns) / len(self._returns) if self._returns else None
+        return _mean(self._returns) if self._returns else None
 
     @property
     def return_std(self) -> float | None:
@@ -39,7 +42,7 @@ class RecentEpisodes:
     @property
     def length_mean(self) -> float | None:
         """Mean length in agent decisions; None before the first episode ends."""
-        return sum(self._lengths) / len(self._lengths) if self._lengths else None
+        return _mean(self._lengths) if self._lengths else None
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,7 @@ class MetricsWindow:
         self._begin = Progress()
         self._last: Progress | None = None  # of the newest update; None if nothing is gathered
         self._is_first = True
-        self._sums: dict[str, float] = {}
-        self._counts: dict[str, int] = {}
-        self._extremes: dict[str, float] = {}
+        self._values: defaultdict[str, list[float]] = defaultdict(list)
 
     def add(self, event: Event) -> Row | None:
         """Take one event in; a row if one is complete."""
@@ -95,10 +96,7 @@ class MetricsWindow:
         elif isinstance(event, Updated):
             self._last = event.progress
             for name, value in event.metrics.items():
-                self._sums[name] = self._sums.get(name, 0.0) + value
-                self._counts[name] = self._counts.get(name, 0) + 1
-                if (extreme := EXTREMES.get(name.rpartition("/")[2])) is not None:
-                    self._extremes[name] = extreme(self._extremes.get(name, value), value)
+                self._values[name].append(value)
             if self._is_first or event.progress.seconds - self._begin.seconds >= self._interval:
                 return self._complete(event.progress)
         elif isinstance(event, Checkpointing | Stopped) and self._last is not None:
@@ -106,11 +104,15 @@ class MetricsWindow:
         return None
 
     def _complete(self, progress: Progress) -> Row:
-        metrics = {name: total / self._counts[name] for name, total in self._sums.items()} | self._extremes
+        metrics = {name: SUMMARIES.get(name.rpartition("/")[2], _mean)(values) for name, values in self._values.items()}
         # A mean of rates is not the rate of the whole stretch, so ours replaces what single updates measured.
         metrics.pop("steps_per_second", None)
         seconds = progress.seconds - self._begin.seconds
         rate = (progress.env_steps - self._begin.env_steps) / seconds if seconds > 0 else None
         self._begin, self._last, self._is_first = progress, None, False
-        self._sums, self._counts, self._extremes = {}, {}, {}
+        self._values.clear()
         return Row(progress, self._episodes.return_mean, self._episodes.length_mean, rate, metrics)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

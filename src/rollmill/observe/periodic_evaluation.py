@@ -39,16 +39,9 @@ class EvaluationRow:
 
 
 @dataclass(frozen=True)
-class _Checkpoint:
-    path: Path
-    env_steps: int
-    updates: int
-
-
-@dataclass(frozen=True)
 class _Running:
     process: Tethered
-    checkpoint: _Checkpoint
+    checkpoint: Checkpointed
     held: Path  # the copy that is evaluated
     folder: Path  # of its results
     begun: float
@@ -71,7 +64,7 @@ class EvaluationObserver:
         self._table = CsvTable(run / "evaluations.csv")
         self._checkpoints = EvaluatedCheckpoints(run / "checkpoints")
         self._rows: list[EvaluationRow] = []
-        self._wanted: _Checkpoint | None = None
+        self._wanted: Checkpointed | None = None
         self._running: _Running | None = None
         self._begun = self._looked = monotonic()
         self._has_complained = False
@@ -83,7 +76,7 @@ class EvaluationObserver:
             self._rows = _read_rows(self._run / "evaluations.csv")
             self._checkpoints.sweep(event.progress.updates)
         elif isinstance(event, Checkpointed):
-            self._wanted = _Checkpoint(Path(event.path), event.progress.env_steps, event.progress.updates)
+            self._wanted = event
         elif isinstance(event, Stopped):
             self._is_done = event.status == "done"
         if monotonic() - self._looked >= LOOK_SECONDS or isinstance(event, Checkpointed):
@@ -109,7 +102,7 @@ class EvaluationObserver:
             self._take()
         if self._running is None and self._wanted is not None and monotonic() - self._begun >= pause:
             wanted, self._wanted = self._wanted, None
-            if wanted.updates > 0:  # what has learned nothing yet is not worth the time
+            if wanted.progress.updates > 0:  # what has learned nothing yet is not worth the time
                 self._start(wanted, self._config.niceness if niceness is None else niceness)
 
     def _give_up(self) -> None:
@@ -119,15 +112,17 @@ class EvaluationObserver:
             given_up.process.end()
             self._checkpoints.let_go(given_up.held)
             shutil.rmtree(given_up.folder, ignore_errors=True)
-            self._log(f"the evaluation at {count(given_up.checkpoint.env_steps)} steps was not finished in time")
+            self._log(
+                f"the evaluation at {count(given_up.checkpoint.progress.env_steps)} steps was not finished in time"
+            )
 
-    def _start(self, checkpoint: _Checkpoint, niceness: int) -> None:
+    def _start(self, checkpoint: Checkpointed, niceness: int) -> None:
         try:
-            held = self._checkpoints.hold(checkpoint.path)
+            held = self._checkpoints.hold(Path(checkpoint.path))
         except FileNotFoundError:  # removed by a newer one, whose event is on its way
             return
         self._begun = monotonic()
-        folder = self._run / "evaluations" / f"step-{checkpoint.env_steps:012d}"
+        folder = self._run / "evaluations" / f"step-{checkpoint.progress.env_steps:012d}"
         shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed, for the same checkpoint
         logs = self._run / "logs"
         logs.mkdir(exist_ok=True)
@@ -148,7 +143,9 @@ class EvaluationObserver:
             self._checkpoints.let_go(ended.held)
             how = f"ended with code {ended.process.exit_code}; see {self._run / 'logs' / 'evaluate.log'}"
             if not self._has_complained:
-                self._say(f"warning: evaluate: the evaluation at {count(ended.checkpoint.env_steps)} steps {how}")
+                self._say(
+                    f"warning: evaluate: the evaluation at {count(ended.checkpoint.progress.env_steps)} steps {how}"
+                )
             self._has_complained = True
             return
         is_best = all(row.mean > before.mean for before in self._rows)
@@ -192,7 +189,8 @@ def _read_row(ended: _Running, seconds: float) -> EvaluationRow | None:
         return None
     if ended.process.exit_code != 0 or not math.isfinite(numbers[1]):
         return None
-    return EvaluationRow(ended.checkpoint.env_steps, ended.checkpoint.updates, *numbers, round(seconds, 3))
+    progress = ended.checkpoint.progress
+    return EvaluationRow(progress.env_steps, progress.updates, *numbers, round(seconds, 3))
 
 
 def _read_rows(path: Path) -> list[EvaluationRow]:

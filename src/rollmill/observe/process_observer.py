@@ -22,7 +22,7 @@ from rollmill.errors import Refused
 from rollmill.events import Event, Opened
 from rollmill.launch.helper import Tethered
 from rollmill.nested import Nested
-from rollmill.observe.calls import HookFailed, UnrollLent, call, kinds_wanted, load_hooks
+from rollmill.observe.calls import HookFailed, UnrollLent, UserObserver, call, load_hooks
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.mailbox import Gone
@@ -35,13 +35,12 @@ END_SECONDS = 2.0  # that the process has to end by itself when the run is over
 SPARSE = ("final_obs", "final_state")  # written only where an episode ended: copying all would touch untouched memory
 
 
-class ProcessObserver:
+class ProcessObserver(UserObserver):
     """Hooks that are called in another process; those here only say which events they want."""
 
-    def __init__(self, hooks: Hooks, config: ObserverConfig, name: str, overflow: Overflow, capacity: int) -> None:
-        self.name, self.overflow, self.capacity = name, overflow, capacity
-        self.kinds = kinds_wanted(hooks) | {Opened}  # with which the process starts
-        self.trajectories_after = hooks.trajectories_after
+    def __init__(self, config: ObserverConfig, hooks: Hooks, name: str, overflow: Overflow, capacity: int) -> None:
+        super().__init__(hooks, name, overflow, capacity)
+        self.kinds |= {Opened}  # with which the process starts
         self._config = config
         self._process: Tethered | None = None
         self._link: Connection | None = None
@@ -57,8 +56,8 @@ class ProcessObserver:
             except Refused as refusal:
                 raise Gone(f"because it could not be made: {refusal}") from None
         if isinstance(event, UnrollLent):
-            self._copy(event.trajectory.arrays)
-            event = UnrollLent(event.progress, replace(event.trajectory, arrays={}, release=_nothing))
+            self._copy(event.unroll.arrays)
+            event = UnrollLent(event.progress, replace(event.unroll, arrays={}), _nothing)
         self._ask(event)
 
     def close(self) -> None:
@@ -88,7 +87,7 @@ class ProcessObserver:
         if not self._arrays:
             spec = nested.map_leaves(lambda leaf: ArraySpec(leaf.shape, leaf.dtype.name), dict(arrays))
             os.ftruncate(self._memory, Layout(spec).nbytes)
-            self._arrays = _mapped(self._memory, spec)
+            self._arrays = _mapped(self._memory, spec, mmap.PROT_READ | mmap.PROT_WRITE)
             self._ask(spec)
         ended = np.nonzero(arrays["terminated"] | arrays["truncated"])
         for name, tree in arrays.items():
@@ -138,11 +137,11 @@ def main(link: int, memory: int) -> None:
             if isinstance(thing, ObserverConfig):
                 hooks = load_hooks(thing, "observe.observers")
             elif isinstance(thing, UnrollLent):
-                call(hooks, replace(thing, trajectory=replace(thing.trajectory, arrays=arrays)))
+                call(hooks, replace(thing, unroll=replace(thing.unroll, arrays=arrays)))
             elif isinstance(thing, Event):
                 call(hooks, thing)
             else:
-                arrays = _mapped(memory, thing)
+                arrays = _mapped(memory, thing, mmap.PROT_READ)
         except (HookFailed, Refused) as error:
             answer = error
         try:
@@ -151,10 +150,10 @@ def main(link: int, memory: int) -> None:
             return
 
 
-def _mapped(memory: int, spec: Nested) -> Mapping[str, Nested]:
+def _mapped(memory: int, spec: Nested, protection: int) -> Mapping[str, Nested]:
     """The arrays of an unroll in the memory that both processes share."""
     layout = Layout(spec)
-    mapped: Mapping[str, Nested] = layout.views(mmap.mmap(memory, layout.nbytes))
+    mapped: Mapping[str, Nested] = layout.views(mmap.mmap(memory, layout.nbytes, prot=protection))
     return mapped
 
 

@@ -26,14 +26,6 @@ class WholeEpisode:
     version: Array  # int64 [T], of the weights that decided
 
 
-@dataclass(frozen=True)
-class _Piece:
-    obs: Nested
-    action: Array
-    reward: Array
-    version: Array
-
-
 class Stitcher:
     """Collects the pieces of running episodes and gives them out when they are over.
 
@@ -44,7 +36,7 @@ class Stitcher:
     def __init__(self, longest: int = 20_000) -> None:
         self._longest = longest
         self._expected: dict[int, int] = {}  # sequence of the next unroll, by actor
-        self._running: dict[tuple[int, int], list[_Piece]] = {}  # by actor and environment
+        self._running: dict[tuple[int, int], list[dict[str, Nested]]] = {}  # by actor and environment
         self.torn = 0  # episodes of which something is missing
 
     def add(self, unroll: Unroll) -> list[WholeEpisode]:
@@ -77,7 +69,7 @@ class Stitcher:
                 self._running[key].append(_piece(unroll, k, slice(begin, end)))
                 if end in over:
                     found.append(_joined(self._running.pop(key), unroll, k, end - 1))
-                elif sum(len(piece.reward) for piece in self._running[key]) > self._longest:
+                elif sum(len(piece["reward"]) for piece in self._running[key]) > self._longest:
                     self._tear(*key)
             begin = end
         return found
@@ -86,26 +78,17 @@ class Stitcher:
         self.torn += self._running.pop((actor, environment), None) is not None
 
 
-def _piece(unroll: Unroll, k: int, rows: slice) -> _Piece:
-    arrays = unroll.arrays
-    return _Piece(
-        nested.map_leaves(lambda leaf: leaf[rows, k].copy(), arrays["obs"]),
-        arrays["action"][rows, k].copy(),
-        arrays["reward"][rows, k].copy(),
-        np.full(rows.stop - rows.start, unroll.version),
-    )
+def _piece(unroll: Unroll, k: int, rows: slice) -> dict[str, Nested]:
+    """Some steps of one environment, as copies."""
+    seen = {name: unroll.arrays[name] for name in ("obs", "action", "reward")}
+    piece: dict[str, Nested] = nested.map_leaves(lambda leaf: leaf[rows, k].copy(), seen)
+    return {**piece, "version": np.full(rows.stop - rows.start, unroll.version)}
 
 
-def _joined(pieces: list[_Piece], unroll: Unroll, k: int, last: int) -> WholeEpisode:
+def _joined(pieces: list[dict[str, Nested]], unroll: Unroll, k: int, last: int) -> WholeEpisode:
     arrays = unroll.arrays
-    final = nested.map_leaves(lambda leaf: leaf[last : last + 1, k], arrays["final_obs"])
-    return WholeEpisode(
-        unroll.actor,
-        k,
-        float(arrays["episode_return"][last, k]),
-        bool(arrays["truncated"][last, k]),
-        nested.map_leaves(lambda *leaves: np.concatenate(leaves), *(piece.obs for piece in pieces), final),
-        np.concatenate([piece.action for piece in pieces]),
-        np.concatenate([piece.reward for piece in pieces]),
-        np.concatenate([piece.version for piece in pieces]),
-    )
+    final = nested.map_leaves(lambda leaf: leaf[last : last + 1, k].copy(), arrays["final_obs"])
+    steps = nested.map_leaves(lambda *leaves: np.concatenate(leaves), *pieces)
+    steps["obs"] = nested.map_leaves(lambda *leaves: np.concatenate(leaves), steps["obs"], final)
+    raw_return, truncated = float(arrays["episode_return"][last, k]), bool(arrays["truncated"][last, k])
+    return WholeEpisode(unroll.actor, k, raw_return, truncated, **steps)

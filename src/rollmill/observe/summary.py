@@ -38,18 +38,19 @@ class SummaryObserver:
         if isinstance(event, Stopped):
             outcome = {"status": event.status, "reason": event.reason}
             self._last_word = {**self._running(event), **event.summary, **outcome}
-            self._write(event, self._last_word)
+            self._write(self._last_word)
             self._last_word = None
         elif (
             isinstance(event, RunStarted | Checkpointed)
             or event.progress.seconds - self._written_seconds >= self._interval
         ):
-            self._write(event, self._running(event))
+            self._written_seconds = event.progress.seconds
+            self._write(self._running(event))
 
     def close(self) -> None:
         """Try once more to write how the run ended, if that failed."""
         if self._last_word is not None:
-            self._store(self._last_word)
+            self._write(self._last_word)
 
     def _learn(self, event: Event) -> None:
         if isinstance(event, EpisodesEnded):
@@ -81,10 +82,6 @@ class SummaryObserver:
             "throughput": {"steps_per_second": rate, "seconds": seconds},
         }
 
-    def _write(self, event: Event, summary: dict[str, Any]) -> None:
-        self._written_seconds = event.progress.seconds
-        self._store(summary)
-
-    def _store(self, summary: dict[str, Any]) -> None:
+    def _write(self, summary: dict[str, Any]) -> None:
         record = {**summary, "written_at": round(time.time(), 3)}  # seconds since 1970
         write_atomically(self._run / "summary.json", to_json(record, indent=2) + "\n")

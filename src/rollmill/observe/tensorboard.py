@@ -9,37 +9,29 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from rollmill.events import Checkpointing, EpisodesEnded, Event, RunStarted
+from rollmill.events import EpisodesEnded, Event, RunStarted
+from rollmill.observe.files import FileObserver
 from rollmill.observe.metrics import NONE_ENDED, MetricsWindow, Row
-from rollmill.observe.observer import Overflow
 from rollmill.persist.writing import AppendedFile, unused
 
 
-class TensorBoardObserver:
+class TensorBoardObserver(FileObserver[AppendedFile]):
     """Writes scalars below <run>/tensorboard; the x axis is env steps (agent decisions)."""
 
     name = "tensorboard"
-    overflow: Overflow = "block"
 
     def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
-        self._folder = run / "tensorboard"
+        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+        super().__init__(AppendedFile(unused(run / "tensorboard" / name)))
         self._window = MetricsWindow(interval, past)
         self._random_return: float | None = None
-        self._file: AppendedFile | None = None  # from the first scalars on
 
-    def receive(self, event: Event) -> None:
+    def _take(self, event: Event) -> None:
         """Write a row whenever one is complete, with the random baseline next to the return."""
         if isinstance(event, RunStarted):
             self._random_return = event.random_return
         if row := self._window.add(event):
             self._write(scalars(row, self._random_return), row.progress.env_steps)
-        if isinstance(event, Checkpointing) and self._file is not None:
-            self._file.sync()
-
-    def close(self) -> None:
-        """Close the event file."""
-        if self._file is not None:
-            self._file.close()
 
     def _write(self, values: Mapping[str, float], step: int) -> None:
         # Imported here, in the observer's own thread: about 0.35 s that a run without TensorBoard doesn't pay.
@@ -48,9 +40,7 @@ class TensorBoardObserver:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         now = time.time()
-        self._folder.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
-        if self._file is None:
-            self._file = AppendedFile(unused(self._folder / f"events.out.tfevents.{now:.0f}.{socket.gethostname()}"))
+        self._file.path.parent.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
         records = [Record(wall_time=now, file_version="brain.Event:2")] if self._file.open() == 0 else []
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         records.append(Record(wall_time=now, step=step, summary=summary))

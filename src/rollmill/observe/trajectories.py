@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
+from rollmill import nested
 from rollmill.events import Progress
 from rollmill.learners.tap import Trajectory
 from rollmill.observe.calls import UnrollLent
+from rollmill.observe.hooks import Unroll
 from rollmill.observe.mailbox import Mailbox
+from rollmill.types import Array
 
 
 @dataclass
@@ -61,7 +64,10 @@ class TrajectoryTap:
     def _lend(self, trajectory: Trajectory, progress: Progress, readers: Sequence[Mailbox]) -> None:
         self._lent[trajectory.actor] += 1
         loan = _Loan(trajectory, len(readers))
-        lent = UnrollLent(progress, replace(trajectory, release=partial(self._leave, loan)))
+        # Read-only, so that no observer can change what others read.
+        arrays = {name: nested.map_leaves(_read_only, tree) for name, tree in trajectory.arrays.items()}
+        unroll = Unroll(trajectory.actor, trajectory.sequence, trajectory.version, trajectory.update, arrays)
+        lent = UnrollLent(progress, unroll, partial(self._leave, loan))
         for mailbox in readers:
             if not mailbox.accept(lent):
                 self._leave(loan)
@@ -89,3 +95,9 @@ class TrajectoryTap:
             trajectory = self._read.popleft()
             self._lent[trajectory.actor] -= 1
             trajectory.release()
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -4,48 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Sequence
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from rollmill.errors import Refused, nearest
-from rollmill.events import Event
-from rollmill.observe.calls import HOOKS, call, kinds_wanted, load_hooks, unknown_hooks
+from rollmill.observe.calls import HOOKS, UserObserver, kinds_wanted, load_hooks, unknown_hooks
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import Hooks
-from rollmill.observe.observer import Observer, Overflow
+from rollmill.observe.observer import Overflow
 from rollmill.observe.process_observer import ProcessObserver
 
 STANDARD = ("jsonl", "csv", "episodes", "logs", "summary", "tensorboard", "curve", "watch", "evaluate", "console")
-
-
-class UserObserver(Observer, Protocol):
-    """A user's observer in a run, which says which events it wants."""
-
-    capacity: int  # events that may wait for it
-    kinds: frozenset[type[Event]]
-    trajectories_after: float  # fraction of the training from which on it gets unrolls, if it wants them
-
-    def abandon(self) -> None:
-        """End what is still busy though the run is over; from another thread than `receive`."""
-
-
-class ThreadObserver:
-    """Hooks that are called in this process."""
-
-    def __init__(self, hooks: Hooks, name: str, overflow: Overflow, capacity: int) -> None:
-        self.name, self.overflow, self.capacity = name, overflow, capacity
-        self.kinds = kinds_wanted(hooks)
-        self.trajectories_after = hooks.trajectories_after
-        self._hooks = hooks
-
-    def receive(self, event: Event) -> None:
-        """Call the hook that the event is for."""
-        call(self._hooks, event)
-
-    def close(self) -> None:
-        """Nothing: `on_stop` was the last."""
-
-    def abandon(self) -> None:
-        """Nothing: its thread ends with the process."""
 
 
 def make_user_observers(configs: Sequence[ObserverConfig], hooks: Sequence[Hooks] = ()) -> list[UserObserver]:
@@ -79,8 +47,8 @@ def _user_observer(hooks: Hooks, config: ObserverConfig | None, key: str, taken:
         raise Refused(f"{key}: {own} has no hook, so it would see nothing; give it one of {', '.join(HOOKS)}")
     name = _unused((config and config.name) or own, taken)
     if config is not None and config.where == "process":
-        return ProcessObserver(hooks, config, name, overflow, capacity)
-    return ThreadObserver(hooks, name, overflow, capacity)
+        return ProcessObserver(config, hooks, name, overflow, capacity)
+    return UserObserver(hooks, name, overflow, capacity)
 
 
 def _unused(name: str, taken: Collection[str]) -> str:

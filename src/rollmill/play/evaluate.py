@@ -20,7 +20,7 @@ from typing import Any
 
 from rollmill.config.load import Overrides
 from rollmill.console.display import Display
-from rollmill.console.progress import Work
+from rollmill.console.view import Work
 from rollmill.envs.families import examine_of
 from rollmill.errors import RollmillError
 from rollmill.launch.interruption import Interruption

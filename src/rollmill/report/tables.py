@@ -90,9 +90,8 @@ def player_table(group: Group) -> Markup:
     if not runs:
         return Markup()
     found = [{player.label: player for player in run.evaluated.players} for run in runs]
-    rows = []
-    for label in dict.fromkeys(label for players in found for label in players):
-        rows.append([label, *(with_interval(players.get(label)) for players in found)])
+    labels = dict.fromkeys(label for players in found for label in players)
+    rows = [[label, *(with_interval(players.get(label)) for players in found)] for label in labels]
     return table(("Evaluation", *(f"Seed {run.seed}" for run in runs)), rows, f"Evaluations of {group.label}")
 
 

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from rollmill.console.display import Display
-from rollmill.console.progress import Work
+from rollmill.console.view import Work
 from rollmill.errors import RollmillError
 from rollmill.launch.liveness import is_gone
 from rollmill.numerics import REMEDY, difference, facts
