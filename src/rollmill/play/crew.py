@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import select
-import subprocess
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -14,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rollmill.errors import Refused, WorkerFailed
-from rollmill.launch.children import child_variables
-from rollmill.launch.guardian import kill_group
+from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.proc import kill_group
 from rollmill.play.bench import Bench, Job, Unit
-from rollmill.play.play_worker import log_path, program
+from rollmill.play.play_worker import log_path
 from rollmill.play.playing import Episode, Played
 
 LOOK_SECONDS = 0.1  # between two looks whether to continue
-CLOSE_SECONDS = 3.0  # that a worker has to close its environments
 ATTEMPTS = 2  # at a unit whose worker dies
 
 Scores = Iterator[tuple[int, Played]]  # which player, how the episode went
@@ -64,7 +62,7 @@ class SoloCrew:
 @dataclass
 class _Worker:
     number: int
-    process: subprocess.Popen[bytes]
+    process: Child
     reports: int  # read end
     unread: bytes = b""
     unit: Unit | None = None
@@ -112,7 +110,7 @@ class ProcessCrew:
                         return False
                     unit, worker.attempts = found, 0
                 worker.unit, worker.is_ready = unit, False
-                _send(worker, unit)
+                worker.process.write(json.dumps([unit.player, unit.episodes]).encode() + b"\n")
         return True
 
     def _heard(self) -> list[_Worker]:
@@ -159,23 +157,17 @@ class ProcessCrew:
         number = next(n for n in range(self._size) if n not in {worker.number for worker in self._workers.values()})
         reports, reports_write = os.pipe()
         with log_path(self._job.recording.folder, number).open("ab") as log:
-            process = subprocess.Popen(
-                program(reports_write, self._descriptor),
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,  # what an environment prints would tear the progress bar
-                pass_fds=[reports_write, self._descriptor],
-                env=os.environ | child_variables(),
-                process_group=0,  # Ctrl-C in the terminal is for this process, which ends the others in order
-                bufsize=0,
-            )
+            descriptors = [self._descriptor, reports_write]
+            command = program("rollmill.play.play_worker:main", os.getpid(), *descriptors)
+            # what an environment prints would tear the progress bar
+            process = Child(command, log, log, descriptors, child_variables())
         os.close(reports_write)
         self._workers[reports] = _Worker(number, process, reports)
 
     def close(self) -> None:
         """End the workers, which close their environments, and the empty logs."""
         for worker in self._workers.values():
-            _hang_up(worker)
+            worker.process.hang_up()
         for worker in self._workers.values():
             _end(worker)
         self._workers.clear()
@@ -187,26 +179,9 @@ class ProcessCrew:
                     log.unlink()
 
 
-def _send(worker: _Worker, unit: Unit) -> None:
-    assert worker.process.stdin is not None
-    with suppress(BrokenPipeError):  # it is dead, which its other pipe tells
-        worker.process.stdin.write(json.dumps([unit.player, unit.episodes]).encode() + b"\n")
-
-
-def _hang_up(worker: _Worker) -> None:
-    assert worker.process.stdin is not None
-    with suppress(OSError):
-        worker.process.stdin.close()
-
-
 def _end(worker: _Worker) -> int:
-    """Wait for a worker to go, and see to it that nothing of it stays."""
-    _hang_up(worker)
-    try:
-        code = worker.process.wait(CLOSE_SECONDS)
-    except subprocess.TimeoutExpired:
-        kill_group(worker.process.pid)
-        code = worker.process.wait()
+    """Wait for a worker to close its environments and go; nothing of it stays."""
+    code = worker.process.end()
     kill_group(worker.process.pid)  # what an environment has started
     os.close(worker.reports)
     return code

@@ -17,7 +17,8 @@ from time import monotonic
 from typing import Any
 
 from rollmill.errors import Refused
-from rollmill.launch.process import die_with, set_threads
+from rollmill.launch.proc import die_with
+from rollmill.launch.process import set_threads
 from rollmill.launch.pulse import watchdog
 from rollmill.play.bench import Bench, Job, Unit
 from rollmill.play.playing import Episode
@@ -72,12 +73,6 @@ def _report(reports: int, **message: Any) -> None:
     data = json.dumps(message).encode() + b"\n"
     while data:
         data = data[os.write(reports, data) :]
-
-
-def program(reports: int, job: int) -> list[str]:
-    """The command that starts a worker."""
-    code = "from rollmill.play.play_worker import main; main()"
-    return [sys.executable, "-c", code, str(os.getpid()), str(job), str(reports)]
 
 
 def log_path(folder: Path, number: int) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 from rollmill.console.display import Display
 from rollmill.console.progress import Work
 from rollmill.errors import RollmillError
-from rollmill.launch.liveness import is_gone
+from rollmill.launch.proc import is_gone
 from rollmill.numerics import REMEDY, difference, facts
 from rollmill.observe.phrases import clock, count
 from rollmill.persist.run_folder import MARK

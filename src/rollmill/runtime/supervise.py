@@ -22,15 +22,16 @@ from typing import Any
 from rollmill.actors.component import Notice
 from rollmill.errors import WorkerFailed
 from rollmill.events import ComponentFailed, Event, Said, WorkerReplaced
-from rollmill.launch.guardian import Guardian, is_alive, kill_group
+from rollmill.launch.guardian import Guardian
 from rollmill.launch.json_lines import Lines
+from rollmill.launch.proc import is_alive, kill_group, resident_bytes
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import LOOK_SECONDS
 from rollmill.learners.learner import Learner
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.forkserver import Forkserver, ForkserverPlan
 from rollmill.runtime.graph import End, Graph
-from rollmill.runtime.vitals import Vitals, resident_bytes
+from rollmill.runtime.vitals import Vitals
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
 from rollmill.transport.shared import SharedPorts
@@ -193,10 +194,10 @@ class Supervisor:
             place, pid = report["place"], report["pid"]
             if report["kind"] == "started":
                 self._pids[place] = pid
-                self._guardian.watch_group(pid)
+                self._guardian.watch(pid)
             else:
                 self._pids.pop(place, None)
-                self._guardian.forget_group(pid)
+                self._guardian.forget(pid)
                 self._team_of[place].living.discard(place)
                 code = report["code"]
                 reason = f"{how_it_ended(code)} ({self._names(place)})"
@@ -216,10 +217,10 @@ class Supervisor:
                 self._blame(place, "forkserver", how_it_ended(code), is_from_outside=code in FROM_OUTSIDE)
             team.living.clear()
         for pid in self._pids.values():
-            self._guardian.forget_group(pid)
+            self._guardian.forget(pid)
         self._pids.clear()
         self._poll.unregister(self._forkserver.ended)
-        self._guardian.forget_forkserver(self._forkserver.pid)
+        self._guardian.forget(self._forkserver.pid)
         self._forkserver.close(0.0)
         self._forkserver = None
 
@@ -357,7 +358,7 @@ class Supervisor:
         inherited = [*self._wiring.descriptors, *pipes, *self._vitals.descriptors]
         forkserver = Forkserver(plan, inherited, self._guardian.mark)
         self._poll.register(forkserver.ended, select.POLLIN)
-        self._guardian.watch_forkserver(forkserver.pid)
+        self._guardian.watch(forkserver.pid, has_time=True)
         return forkserver
 
     def _worker_plan(

@@ -17,9 +17,9 @@ from rollmill.numerics import require
 from rollmill.persist.run_folder import MARK
 from rollmill.resuming import MAY_CHANGE
 from rollmill.settings import ExperimentConfig, load_config
-from rollmill.trials.child import Child, last_words
 from rollmill.trials.seed_display import seeds_view
 from rollmill.trials.seed_plan import cores_needed, deal_cores, read_seeds, refuse_seed_override
+from rollmill.trials.seed_process import SeedProcess, last_words
 from rollmill.trials.seeds_folder import SeedsFolder
 
 LOOK_SECONDS = 0.1
@@ -45,7 +45,7 @@ class Training:
     display: Display
     interruption: Interruption = field(default_factory=Interruption)
     codes: dict[int, int] = field(default_factory=dict)
-    running: list[Child] = field(default_factory=list)
+    running: list[SeedProcess] = field(default_factory=list)
 
     def run(self) -> Outcome:
         """Train all; one that fails doesn't stop the others."""
@@ -69,14 +69,14 @@ class Training:
         return Outcome(self.folder.path, max(self.codes.values(), default=0))
 
     def _start(self, seed: int, cores: list[int]) -> None:
-        child = Child(seed, self.words[seed], self.folder.output(seed), cores)
+        child = SeedProcess(seed, self.words[seed], self.folder.output(seed), cores)
         self.running.append(child)
         if self.interruption.is_wanted:  # by a signal that came while it was being started
             child.signal(self.interruption.signal)
         self.folder.mark(seed, "running")
         self.display.say(f"seed {seed}: begun, output in {self.folder.output(seed)}")
 
-    def _ended(self) -> list[Child]:
+    def _ended(self) -> list[SeedProcess]:
         """The children that have ended since the last look, taken note of."""
         ended = [child for child in self.running if child.exit_code is not None]
         for child in ended:
@@ -84,7 +84,7 @@ class Training:
             self._note(child)
         return ended
 
-    def _note(self, child: Child) -> None:
+    def _note(self, child: SeedProcess) -> None:
         code = child.exit_code
         assert code is not None
         status = STATUS.get(code, "interrupted" if self.interruption.is_wanted else "died")

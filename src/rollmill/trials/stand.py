@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.errors import RollmillError
-from rollmill.launch.children import child_variables
-from rollmill.launch.process import die_with
-from rollmill.trials.child import last_words
+from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.proc import die_with
+from rollmill.trials.seed_process import last_words
 
 GRACE_SECONDS = 3.0  # for contestants to close their environments
 CLOSE_SECONDS = 8.0  # for the stand to end all of them
@@ -36,15 +35,8 @@ class Stand:
         self._count = 0
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other, (folder / "stand.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import main; main()", str(other.fileno()), str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[other.fileno()],
-                env=os.environ | child_variables(),
-                process_group=0,  # Ctrl-C is for us, who end the others in order
-            )
+            command = program(f"{__name__}:main", other.fileno(), folder)
+            self._process = Child(command, log, log, [other.fileno()], child_variables(), has_input=False)
 
     def start(self, values: dict[str, Any]) -> Contestant:
         """Have a contestant started with this config."""
@@ -55,7 +47,7 @@ class Stand:
             try:
                 socket.send_fds(self._control, [message], [theirs.fileno()])
             except OSError:
-                reason = last_words(self._folder / "stand.log") or f"exit code {self._process.poll()}"
+                reason = last_words(self._folder / "stand.log") or f"exit code {self._process.exit_code}"
                 raise RollmillError(f"the process that starts candidates has died: {reason}") from None
         return Contestant(ours, self._folder / f"{self._count}.log")
 
@@ -63,10 +55,7 @@ class Stand:
         """End all contestants and remove what they have written."""
         self._control.close()
         try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # the kernel kills the contestants with it
-            self._process.wait()
+            self._process.end(CLOSE_SECONDS)  # the kernel kills the contestants with it
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
