@@ -56,9 +56,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Kill:
-    """Kill the worker at a place, and what it started."""
+    """Kill the workers at these places, and what they started."""
 
-    place: str
+    places: tuple[str, ...]
 
 
 class Forkserver:
@@ -80,9 +80,9 @@ class Forkserver:
         """Start a worker; its `started` is reported."""
         self._send(Start(plan))
 
-    def kill(self, place: str) -> None:
-        """Kill a worker; its end is reported."""
-        self._send(Kill(place))
+    def kill(self, places: tuple[str, ...]) -> None:
+        """Kill workers; their ends are reported."""
+        self._send(Kill(places))
 
     def close(self, seconds: float) -> None:
         """Wait for it to end, which it does with the life pipe; then the hard way."""
@@ -192,7 +192,7 @@ class _Family:
             self._fork(command.plan)
         else:
             for pid, place in self._children.items():
-                if place == command.place:
+                if place in command.places:
                     kill_group(pid)
 
     def _fork(self, plan: WorkerPlan) -> None:
