@@ -34,7 +34,7 @@ def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def children() -> list[int]:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
-    monkeypatch.setattr("rollmill.report.orphans._processes", children)
+    monkeypatch.setattr("rollmill.report.orphans.pids", children)
 
 
 @pytest.fixture

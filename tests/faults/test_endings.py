@@ -41,7 +41,7 @@ def by_role(training):
     """The processes of a run: main, forkserver, guardian and the list of workers."""
     main = psutil.Process(training.process.pid)
     forkserver = next(p for p in main.children() if "runtime.forkserver" in " ".join(p.cmdline()))
-    guardian = next(p for p in main.children() if "guardian.py" in " ".join(p.cmdline()))
+    guardian = next(p for p in main.children() if "guardian" in " ".join(p.cmdline()))
     return {"main": main, "forkserver": forkserver, "guardian": guardian, "worker": forkserver.children()[0]}
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 import rollmill
 from rollmill.console.standard import default_observers
 from rollmill.events import Checkpointed, Progress, RunStarted, Stopped
-from rollmill.launch.helper import Tethered
+from rollmill.launch.helper import start_helper
 from rollmill.observe.config import EvaluateConfig, ObserveConfig
 from rollmill.observe.periodic_evaluation import EvaluationObserver
 from rollmill.persist.best import EvaluatedCheckpoints
@@ -67,19 +67,21 @@ def numbers_in(file: Path) -> list[str]:
 
 def test_a_command_on_a_tether_hands_on_its_output_and_exit_code(tmp_path):
     script = "import sys; print(sys.stdin.read() == ''); sys.exit('sorry')"
-    process = Tethered([sys.executable, "-c", script], 3, tmp_path / "out", tmp_path / "err")
+    process = start_helper([sys.executable, "-c", script], 3, tmp_path / "out", tmp_path / "err")
     assert process.wait(20)
     assert process.exit_code == 1
     assert ((tmp_path / "out").read_text(), (tmp_path / "err").read_text()) == ("True\n", "sorry\n")
     process.end()
-    process = Tethered([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], 3, tmp_path / "o", tmp_path / "e")
+    process = start_helper(
+        [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], 3, tmp_path / "o", tmp_path / "e"
+    )
     assert process.wait(20)
     assert process.exit_code == -9
     process.end()
 
 
 def test_ending_it_ends_all_that_it_started_and_it_was_polite(tmp_path):
-    process = Tethered([sys.executable, "-c", FAMILY], 7, tmp_path / "out", tmp_path / "err")
+    process = start_helper([sys.executable, "-c", FAMILY], 7, tmp_path / "out", tmp_path / "err")
     command, child, niceness, group_niceness = numbers_in(tmp_path / "out")
     assert int(niceness) == int(group_niceness) == os.nice(0) + 7
     process.end()
@@ -90,9 +92,9 @@ def test_ending_it_ends_all_that_it_started_and_it_was_polite(tmp_path):
 @pytest.mark.parametrize("victim", ["main", "tether"])
 def test_it_outlives_neither_the_process_that_started_it_nor_its_tether(tmp_path, victim):
     script = (
-        "import sys, time; from pathlib import Path; from rollmill.launch.helper import Tethered\n"
-        "t = Tethered([sys.executable, '-c', sys.argv[2]], 0, Path(sys.argv[1], 'out'), Path(sys.argv[1], 'err'))\n"
-        "Path(sys.argv[1], 'tether').write_text(f'{t._process.pid}\\n'); time.sleep(600)"
+        "import sys, time; from pathlib import Path; from rollmill.launch.helper import start_helper\n"
+        "t = start_helper([sys.executable, '-c', sys.argv[2]], 0, Path(sys.argv[1], 'out'), Path(sys.argv[1], 'err'))\n"
+        "Path(sys.argv[1], 'tether').write_text(f'{t.pid}\\n'); time.sleep(600)"
     )
     main = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), FAMILY])
     command, child, *_ = numbers_in(tmp_path / "out")
@@ -306,7 +308,7 @@ def test_it_finds_the_modules_that_the_training_finds(tmp_path, monkeypatch):
     """A script's own folder is on the path of the training, and on that of its workers."""
     (tmp_path / "env_of_the_script.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
-    process = Tethered([sys.executable, "-c", "import env_of_the_script"], 3, tmp_path / "out", tmp_path / "err")
+    process = start_helper([sys.executable, "-c", "import env_of_the_script"], 3, tmp_path / "out", tmp_path / "err")
     assert process.wait(20)
     assert process.exit_code == 0, (tmp_path / "err").read_text()
     process.end()

@@ -365,10 +365,9 @@ from rollmill.launch.guardian import Guardian
 guardian = Guardian()
 guardian.start()
 sleeper = subprocess.Popen(["sleep", "1000"], process_group=0)
-guardian.watch_group(sleeper.pid)
-guardian.watch_path(sys.argv[1])
+guardian.watch(sleeper.pid)
 print(sleeper.pid, guardian.pid, flush=True)
-if sys.argv[2] == "bye":
+if sys.argv[1] == "bye":
     guardian.close()
 else:
     time.sleep(1000)
@@ -376,10 +375,8 @@ else:
 
 
 @pytest.mark.parametrize("ending", ["kill", "bye"])
-def test_the_guardian_ends_what_a_killed_process_leaves_and_only_then(tmp_path, ending):
-    path = tmp_path / "left"
-    path.mkdir()
-    main = subprocess.Popen([sys.executable, "-c", GUARDED, str(path), ending], stdout=subprocess.PIPE, text=True)
+def test_the_guardian_ends_what_a_killed_process_leaves_and_only_then(ending):
+    main = subprocess.Popen([sys.executable, "-c", GUARDED, ending], stdout=subprocess.PIPE, text=True)
     sleeper, guardian = (psutil.Process(int(pid)) for pid in main.stdout.readline().split())
     if ending == "kill":
         main.kill()
@@ -388,7 +385,6 @@ def test_the_guardian_ends_what_a_killed_process_leaves_and_only_then(tmp_path, 
     assert not alive
     try:
         assert sleeper.is_running() == (ending == "bye")
-        assert path.exists() == (ending == "bye")
     finally:
         if sleeper.is_running():
             sleeper.kill()
@@ -398,11 +394,11 @@ def test_a_guardian_that_dies_is_started_anew_with_all_it_knew():
     guardian = Guardian()
     guardian.start()
     first = guardian.pid
-    guardian.watch_path("/nonexistent/rollmill")
+    guardian.watch(10**9)  # no such group
     os.kill(first, signal.SIGKILL)
     psutil.Process(first).wait(5) if psutil.pid_exists(first) else None
     guardian.look()
     assert guardian.pid != first
-    guardian.forget_path("/nonexistent/rollmill")
+    guardian.forget(10**9)
     guardian.close()
     assert not Path(f"/proc/{first}").exists()

@@ -1,7 +1,7 @@
 """Keys of a terminal, one at a time, without Enter and without being echoed; Ctrl-C and Ctrl-Z stay what they are.
 
 The terminal must be given back however the process ends, also in ways that run no code of ours: a small program, this
-file, executed as it is (`python -I -S keys.py`), waits for that and does it then.
+file, executed by itself (`bare_program`), waits for that and does it then.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 import sys
 import termios
 from ast import literal_eval
@@ -16,8 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from rollmill.launch.children import Child, bare_program
+
 if TYPE_CHECKING:
-    import subprocess
     from typing import TextIO
 
 _LOCAL, _SPECIAL = 3, 6  # places in the list of attributes: local modes, special characters
@@ -30,7 +32,7 @@ class Keys:
         self._terminal = terminal
         self._before: list[Any] | None = None  # the attributes to put back
         self._ours: list[Any] | None = None
-        self._keeper: subprocess.Popen[bytes] | None = None
+        self._keeper: Child | None = None
 
     def read(self) -> str:
         """The keys that were pressed since the last call."""
@@ -52,9 +54,7 @@ class Keys:
                 _put_back(self._terminal, self._ours, self._before)
         self._before = None
         if self._keeper is not None:
-            assert self._keeper.stdin is not None
-            self._keeper.stdin.close()
-            self._keeper.wait()
+            self._keeper.end()
             self._keeper = None
 
     def _is_in_foreground(self) -> bool:
@@ -73,7 +73,8 @@ class Keys:
         ours[_LOCAL] &= ~(termios.ICANON | termios.ECHO)
         ours[_SPECIAL][termios.VMIN], ours[_SPECIAL][termios.VTIME] = 1, 0
         if self._keeper is None:
-            self._keeper = _start_keeper(self._terminal, ours, now)
+            command = bare_program(__file__, ours, now)
+            self._keeper = Child(command, self._terminal, subprocess.DEVNULL)  # it keeps the terminal
         termios.tcsetattr(self._terminal, termios.TCSADRAIN, ours)
         self._ours = termios.tcgetattr(self._terminal)
 
@@ -88,19 +89,6 @@ def keys_of(source: TextIO | None, output: TextIO | None) -> Keys | None:
         return Keys(source.fileno())
     except (OSError, ValueError):  # closed, or not backed by a file
         return None
-
-
-def _start_keeper(terminal: int, ours: list[Any], before: list[Any]) -> subprocess.Popen[bytes]:
-    import subprocess
-
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", __file__, repr(ours), repr(before)],
-        stdin=subprocess.PIPE,
-        stdout=terminal,
-        stderr=subprocess.DEVNULL,
-        process_group=0,  # no Ctrl-C reaches it, but it keeps the terminal
-        bufsize=0,
-    )
 
 
 def _put_back(terminal: int, ours: list[Any] | None, before: list[Any]) -> None:

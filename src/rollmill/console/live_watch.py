@@ -10,7 +10,8 @@ from pathlib import Path
 
 from rollmill.console.keys import Keys
 from rollmill.events import Event, RunStarted
-from rollmill.launch.helper import Tethered, rollmill_command
+from rollmill.launch.children import Child, rollmill_command
+from rollmill.launch.helper import start_helper
 from rollmill.observe.observer import Overflow
 
 LOOK_SECONDS = 0.25  # between two looks at the file and the keys
@@ -33,7 +34,7 @@ class WatchObserver:
         self._run, self._say, self._keys, self._niceness = run, say, keys, niceness
         self._file = run / "watch"
         self._is_our_file = False
-        self._process: Tethered | None = None
+        self._process: Child | None = None
         self._is_announced = False
         self._is_over = False  # it has ended by itself, and is not tried again until the file is made again
         self._ended = threading.Event()
@@ -91,7 +92,7 @@ class WatchObserver:
         logs.mkdir(exist_ok=True)
         self._say("watch: starting")
         command = rollmill_command("watch", str(self._run), "--http", self._port())
-        self._process = Tethered(command, self._niceness, logs / "watch.out", logs / "watch.log")
+        self._process = start_helper(command, self._niceness, logs / "watch.out", logs / "watch.log")
         self._is_announced = False
 
     def _stop(self) -> None:
@@ -100,7 +101,7 @@ class WatchObserver:
         process.end()
         self._say("watch: off")
 
-    def _look_at(self, process: Tethered) -> None:
+    def _look_at(self, process: Child) -> None:
         """Tell where the page is, or why there is none."""
         if process.exit_code is not None:
             process.end()

@@ -1,13 +1,11 @@
-"""What every process of a run does first: allocator, threads, and dying with its parent."""
+"""What every process of a run does first: allocator and threads."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import signal
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_PR_SET_PDEATHSIG = 1
 
 
 def tune_allocator() -> bool:
@@ -30,18 +28,6 @@ def set_threads(count: int) -> None:
 
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
-
-
-def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent`, which started it, dies; at once if it is dead already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def live_on() -> None:
-    """Take `die_with` back."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def usable_cores() -> list[int]:

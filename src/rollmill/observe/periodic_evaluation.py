@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Any
 
 from rollmill.events import Checkpointed, Event, RunStarted, Stopped
-from rollmill.launch.helper import Tethered, rollmill_command
+from rollmill.launch.children import Child, rollmill_command
+from rollmill.launch.helper import start_helper
 from rollmill.observe.config import EvaluateConfig
 from rollmill.observe.files import CsvTable
 from rollmill.observe.observer import Overflow
@@ -40,7 +41,7 @@ class EvaluationRow:
 
 @dataclass(frozen=True)
 class _Running:
-    process: Tethered
+    process: Child
     checkpoint: Checkpointed
     held: Path  # the copy that is evaluated
     folder: Path  # of its results
@@ -130,7 +131,7 @@ class EvaluationObserver:
         episodes = str(self._config.episodes)
         alone = ("--no-baselines", "--no-examine")
         command = rollmill_command("evaluate", str(held), "--episodes", episodes, *alone, "--out", str(folder))
-        process = Tethered(command, niceness, logs / "evaluate.out", logs / "evaluate.log")
+        process = start_helper(command, niceness, logs / "evaluate.out", logs / "evaluate.log")
         self._running = _Running(process, checkpoint, held, folder, self._begun)
 
     def _take(self) -> None:

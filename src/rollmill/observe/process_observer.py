@@ -20,7 +20,8 @@ import numpy as np
 from rollmill import nested
 from rollmill.errors import Refused
 from rollmill.events import Event, Opened
-from rollmill.launch.helper import Tethered
+from rollmill.launch.children import Child
+from rollmill.launch.helper import start_helper
 from rollmill.nested import Nested
 from rollmill.observe.calls import HookFailed, UnrollLent, UserObserver, call, load_hooks
 from rollmill.observe.config import ObserverConfig
@@ -42,7 +43,7 @@ class ProcessObserver(UserObserver):
         super().__init__(hooks, name, overflow, capacity)
         self.kinds |= {Opened}  # with which the process starts
         self._config = config
-        self._process: Tethered | None = None
+        self._process: Child | None = None
         self._link: Connection | None = None
         self._memory = -1  # descriptor of memory for one unroll, from the start of the process on
         self._arrays: Mapping[str, Nested] = {}
@@ -80,7 +81,7 @@ class ProcessObserver(UserObserver):
         program = f"from {__name__} import main; main(*{descriptors})"
         output, errors = logs / f"observer.{self.name}.out", logs / f"observer.{self.name}.err"
         with theirs:
-            self._process = Tethered([sys.executable, "-c", program], NICENESS, output, errors, descriptors)
+            self._process = start_helper([sys.executable, "-c", program], NICENESS, output, errors, descriptors)
 
     def _copy(self, arrays: Mapping[str, Nested]) -> None:
         """Copy an unroll into the memory, which the first one gives its size."""

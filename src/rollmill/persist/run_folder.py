@@ -20,7 +20,7 @@ from gymnasium import Space
 from rollmill.config.base import Config
 from rollmill.config.load import dump
 from rollmill.errors import Refused
-from rollmill.launch.liveness import is_gone
+from rollmill.launch.proc import is_gone
 from rollmill.persist.parts import array_bytes, package_version
 from rollmill.persist.writing import read_record, write_atomically
 from rollmill.spaces import space_from, space_record

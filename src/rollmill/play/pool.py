@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 import select
-import subprocess
 import sys
 import traceback
 from collections import deque
@@ -22,16 +21,15 @@ from time import monotonic
 from typing import Any
 
 from rollmill.errors import Refused, WorkerFailed
-from rollmill.launch.children import child_variables
-from rollmill.launch.guardian import kill_group
-from rollmill.launch.process import die_with, set_threads
+from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.proc import die_with, kill_group
+from rollmill.launch.process import set_threads
 from rollmill.launch.pulse import watchdog
 from rollmill.play.playing import Episode, Played
 from rollmill.play.units import Job, Unit, UnitPlayer
 
 POLL_SECONDS = 0.1  # between two checks whether to continue
 WORKER_POLL_SECONDS = 0.05  # the same in a worker
-CLOSE_SECONDS = 3.0  # that a worker has to close its environments
 ATTEMPTS = 2  # at a unit whose worker dies
 
 Scores = Iterator[tuple[int, Played]]  # which player, how the episode went
@@ -62,7 +60,7 @@ class SerialPool:
 @dataclass
 class _Worker:
     number: int
-    process: subprocess.Popen[bytes]
+    process: Child
     reports: int  # read end
     unread: bytes = b""
     unit: Unit | None = None
@@ -70,25 +68,9 @@ class _Worker:
     attempts: int = 0  # at its unit
     error: dict[str, Any] = field(default_factory=dict)
 
-    def send(self, unit: Unit) -> None:
-        assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it is dead, which its reports show
-            self.process.stdin.write(json.dumps([unit.player, unit.episodes]).encode() + b"\n")
-
-    def close_input(self) -> None:
-        """Let it end."""
-        assert self.process.stdin is not None
-        with suppress(OSError):
-            self.process.stdin.close()
-
     def end(self) -> int:
-        """Wait until it has ended, kill what it has left over; its exit code."""
-        self.close_input()
-        try:
-            code = self.process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            kill_group(self.process.pid)
-            code = self.process.wait()
+        """Wait until it has closed its environments and ended; its exit code."""
+        code = self.process.end()
         kill_group(self.process.pid)  # processes of its environments
         os.close(self.reports)
         return code
@@ -121,7 +103,7 @@ class ProcessPool:
     def close(self) -> None:
         """End the workers, which close their environments, and remove empty logs."""
         for worker in self._workers.values():
-            worker.close_input()
+            worker.process.hang_up()
         for worker in self._workers.values():
             worker.end()
         self._workers.clear()
@@ -149,24 +131,16 @@ class ProcessPool:
                         return False
                     unit, worker.attempts = found, 0
                 worker.unit, worker.is_ready = unit, False
-                worker.send(unit)
+                worker.process.write(json.dumps([unit.player, unit.episodes]).encode() + b"\n")
         return True
 
     def _start(self) -> None:
         number = next(n for n in range(self._size) if n not in {worker.number for worker in self._workers.values()})
         reports, reports_write = os.pipe()
-        words = [f"from {__name__} import main; main()", *map(str, (os.getpid(), self._descriptor, reports_write))]
-        with self._log(number).open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", *words],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,  # what an environment prints would tear the progress bar
-                pass_fds=[reports_write, self._descriptor],
-                env=os.environ | child_variables(),
-                process_group=0,  # Ctrl-C in the terminal is for this process, which ends the others in order
-                bufsize=0,
-            )
+        descriptors = [self._descriptor, reports_write]
+        command = program(f"{__name__}:main", os.getpid(), *descriptors)
+        with self._log(number).open("ab") as log:  # what an environment prints would break the progress bar
+            process = Child(command, log, log, descriptors, child_variables())
         os.close(reports_write)
         self._workers[reports] = _Worker(number, process, reports)
 

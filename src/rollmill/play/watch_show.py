@@ -11,7 +11,7 @@ from pathlib import Path
 from rollmill.envs.group import EnvGroup, StepResult
 from rollmill.envs.make import make_group
 from rollmill.errors import Refused, RollmillError
-from rollmill.launch.liveness import is_gone
+from rollmill.launch.proc import is_gone
 from rollmill.launch.pulse import watchdog
 from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.play.pictures import Camera

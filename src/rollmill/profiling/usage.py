@@ -1,11 +1,11 @@
-"""CPU seconds of a process and of all that it has started, read from /proc."""
+"""CPU seconds of a process and of all that it has started."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+
+from rollmill.launch.proc import pids, read_stat
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Usage:
 
 def family_usage(root: int) -> dict[int, Usage]:
     """The process and its descendants."""
-    everybody = {usage.pid: usage for usage in map(_read, _numbers()) if usage is not None}
+    everybody = {usage.pid: usage for usage in map(_read, pids()) if usage is not None}
     family: dict[int, Usage] = {}
     for pid, usage in everybody.items():
         line, current = [pid], usage
@@ -40,15 +40,6 @@ def spent(before: dict[int, Usage], after: dict[int, Usage]) -> dict[int, tuple[
     }
 
 
-def _numbers() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
 def _read(pid: int) -> Usage | None:
-    with suppress(OSError):  # it has ended meanwhile
-        # the name in parentheses may hold spaces; behind it stand state, parent and, 10 fields further, the times
-        head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-        fields = tail.split()
-        ticks = int(fields[11]) + int(fields[12])
-        return Usage(pid, int(fields[1]), head.partition("(")[2], ticks / os.sysconf("SC_CLK_TCK"))
-    return None
+    stat = read_stat(pid)  # None if it has ended meanwhile
+    return stat and Usage(pid, stat.parent, stat.name, stat.cpu_ticks / os.sysconf("SC_CLK_TCK"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollmill.launch.liveness import is_gone
+from rollmill.launch.proc import is_alive, is_gone
 from rollmill.persist.writing import read_record
 
 # .NAME.<pid>.tmp comes from persist/writing.py. In checkpoints/ there are also .draft-… and .trash-….
@@ -82,4 +82,4 @@ def _is_abandoned(path: Path, writer: int, facts: dict[str, Any]) -> bool:
     try:
         return is_gone({"pid": writer, "host": facts.get("host")}, path)
     except OSError:  # a link that leads nowhere, or it is gone already: ask for the process alone
-        return not Path(f"/proc/{writer}").exists()
+        return not is_alive(writer)

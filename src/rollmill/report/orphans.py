@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-RUN_VARIABLE = (
-    b"ROLLMILL_RUN="  # in the environment of all that a run starts: <pid of its main process>:<start in ticks>:…
-)
-PROC = Path("/proc")
+from rollmill.launch.proc import ancestry, mark_of, pids, start_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Orphan:
         except ProcessLookupError:
             return
         try:
-            if _start(self.pid) == self.start:  # the handle refers to the process that was just checked
+            if start_of(self.pid) == self.start:  # the handle refers to the process that was just checked
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
         finally:
@@ -47,69 +43,34 @@ def find_orphans(living: frozenset[int]) -> list[Orphan]:
     Left alone are those in `living` (main processes of runs that continue), main processes of other marked processes,
     this process and its ancestors, and other containers, where process numbers mean something else.
     """
-    marked = {pid: mark for pid in _processes() if (mark := _mark(pid)) is not None}
-    mains = {main for main, start in marked.values() if _start(main) == start}
-    spared = living | mains | set(_ancestry(os.getpid()))
+    marked = {pid: mark for pid in pids() if (mark := _main_of(pid)) is not None}
+    mains = {main for main, start in marked.values() if start_of(main) == start}
+    spared = living | mains | set(ancestry(os.getpid()))
     found = []
     for pid, (main, main_start) in sorted(marked.items()):
-        start = _start(pid)
-        if pid not in spared and start is not None and _start(main) != main_start and _is_in_our_namespace(pid):
+        start = start_of(pid)
+        if pid not in spared and start is not None and start_of(main) != main_start and _is_in_our_namespace(pid):
             found.append(Orphan(pid, start, main, _command(pid)))
     return found
 
 
-def _processes() -> Iterator[int]:
-    return (int(entry.name) for entry in PROC.iterdir() if entry.name.isdecimal())
-
-
-def _mark(pid: int) -> tuple[int, int] | None:
-    """Main process and its start; None if there is no mark, or the process belongs to another user."""
-    try:
-        if (PROC / str(pid)).stat().st_uid != os.getuid():  # root may read those of all users
-            return None
-        entries = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
-    except OSError:
-        return None
-    for entry in entries:
-        if entry.startswith(RUN_VARIABLE):
-            main, _, rest = entry.removeprefix(RUN_VARIABLE).partition(b":")
-            start, _, _ = rest.partition(b":")
-            return (int(main), int(start)) if main.isdigit() and start.isdigit() else None
-    return None
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent and so on; empty if there is no such process."""
-    try:
-        # the name in parentheses may hold spaces
-        return (PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _start(pid: int) -> int | None:
-    """When a process began, in ticks since boot; None if it has ended, be it as a zombie."""
-    fields = _stat(pid)
-    return int(fields[19]) if fields and fields[0] not in "ZX" else None
-
-
-def _ancestry(pid: int) -> Iterator[int]:
-    while pid > 0:
-        yield pid
-        fields = _stat(pid)
-        pid = int(fields[1]) if fields else 0
+def _main_of(pid: int) -> tuple[int, int] | None:
+    """Main process of a marked process, and its start; None without a mark."""
+    main, _, rest = mark_of(pid).partition(":")
+    start = rest.partition(":")[0]
+    return (int(main), int(start)) if main.isdecimal() and start.isdecimal() else None
 
 
 def _is_in_our_namespace(pid: int) -> bool:
     try:
-        return os.readlink(PROC / str(pid) / "ns" / "pid") == os.readlink(PROC / "self" / "ns" / "pid")
+        return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
     except OSError:
         return False
 
 
 def _command(pid: int) -> str:
     try:
-        words = (PROC / str(pid) / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
         return "?"
     text = " ".join(b" ".join(words).decode(errors="replace").split())

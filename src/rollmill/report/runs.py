@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused, nearest
-from rollmill.launch.liveness import is_gone
+from rollmill.launch.proc import is_gone
 
 
 def read_summary(path: Path) -> dict[str, Any]:

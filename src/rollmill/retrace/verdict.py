@@ -11,7 +11,7 @@ from typing import Any
 from rollmill.console.display import Display
 from rollmill.console.view import Work
 from rollmill.errors import RollmillError
-from rollmill.launch.liveness import is_gone
+from rollmill.launch.proc import is_gone
 from rollmill.numerics import REMEDY, difference, facts
 from rollmill.observe.phrases import clock, count
 from rollmill.persist.parts import package_version

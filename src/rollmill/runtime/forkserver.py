@@ -17,7 +17,6 @@ import pickle
 import select
 import signal
 import struct
-import subprocess
 import sys
 import time
 from collections.abc import Collection
@@ -25,9 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rollmill.launch.children import child_variables
-from rollmill.launch.guardian import RUN_VARIABLE, kill_group
-from rollmill.launch.process import die_with, live_on, tune_allocator
+from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.proc import die_with, kill_group, live_on
+from rollmill.launch.process import tune_allocator
 
 if TYPE_CHECKING:
     from rollmill.runtime.wiring import SharedWiring
@@ -57,63 +56,50 @@ class Start:
 
 @dataclass(frozen=True)
 class Kill:
-    """Kill the worker at a place, and what it started."""
+    """Kill the workers at these places, and what they started."""
 
-    place: str
+    places: tuple[str, ...]
 
 
 class Forkserver:
     """The main process's end of a forkserver."""
 
     def __init__(self, plan: ForkserverPlan, inherited: Collection[int], mark: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", "from rollmill.runtime.forkserver import main; main()", str(os.getpid())],
-            stdin=subprocess.PIPE,
-            pass_fds=[*inherited, plan.life, plan.reports],
-            env=os.environ | child_variables() | {RUN_VARIABLE: mark},
-            process_group=0,  # Ctrl-C in the terminal is for the main process, which ends the others in order
-            bufsize=0,
-        )
-        self.pid = self._process.pid
+        descriptors = [*inherited, plan.life, plan.reports]
+        self._child = Child(program(f"{__name__}:main", os.getpid()), None, None, descriptors, child_variables(), mark)
+        self.pid = self._child.pid
         self.ended = os.pidfd_open(self.pid)  # readable when it has
         self._send(plan)
 
     @property
     def exit_code(self) -> int | None:
         """How it ended; None while it lives."""
-        return self._process.poll()
+        return self._child.exit_code
 
     def start(self, plan: WorkerPlan) -> None:
         """Start a worker; its `started` is reported."""
         self._send(Start(plan))
 
-    def kill(self, place: str) -> None:
-        """Kill a worker; its end is reported."""
-        self._send(Kill(place))
+    def kill(self, places: tuple[str, ...]) -> None:
+        """Kill workers; their ends are reported."""
+        self._send(Kill(places))
 
     def close(self, seconds: float) -> None:
         """Wait for it to end, which it does with the life pipe; then the hard way."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            kill_group(self.pid)
-            self._process.wait()
+        self._child.end(seconds)
         os.close(self.ended)
 
     def _send(self, message: ForkserverPlan | Start | Kill) -> None:
-        assert self._process.stdin is not None
         data = pickle.dumps(message)
         left = memoryview(_LENGTH.pack(len(data)) + data)
         poll = select.poll()
-        poll.register(self._process.stdin, select.POLLOUT)
+        poll.register(self._child.input, select.POLLOUT)
         with suppress(BrokenPipeError):  # it is dead, which is noticed elsewhere
             while left:
                 if not poll.poll(SEND_SECONDS * 1000):  # it is stopped or stuck, and so would be the learner
                     kill_group(self.pid)
                     return
-                left = left[self._process.stdin.write(left[: select.PIPE_BUF]) :]
+                left = left[self._child.input.write(left[: select.PIPE_BUF]) :]
 
 
 def main() -> None:
@@ -206,7 +192,7 @@ class _Family:
             self._fork(command.plan)
         else:
             for pid, place in self._children.items():
-                if place == command.place:
+                if place in command.places:
                     kill_group(pid)
 
     def _fork(self, plan: WorkerPlan) -> None:

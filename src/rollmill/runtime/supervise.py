@@ -1,8 +1,8 @@
 """Supervision: a worker that dies, hangs or grows too large is replaced by one that continues where its unroll began.
 
 The journal has the resume point of every actor after its last unroll, and all randomness is keyed by use: the
-new worker makes, bit for bit, the unroll that the old one would have made. Steps under way between components of
-several processes (roles `central` and `split`) are lost with any of them, so those are replaced together: a *team*.
+new worker makes, bit for bit, the unroll that the old one would have made. What to do is decided in `teams.py`; here
+are the processes: starting them, killing them, and what they report.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,57 +21,23 @@ from typing import Any
 from rollmill.actors.component import Notice
 from rollmill.errors import WorkerFailed
 from rollmill.events import ComponentFailed, Event, Said, WorkerReplaced
-from rollmill.launch.guardian import Guardian, is_alive, kill_group
+from rollmill.launch.guardian import Guardian
 from rollmill.launch.json_lines import Lines
+from rollmill.launch.proc import is_alive, kill_group, resident_bytes
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import LOOK_SECONDS
 from rollmill.learners.learner import Learner
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.forkserver import Forkserver, ForkserverPlan
 from rollmill.runtime.graph import End, Graph
-from rollmill.runtime.vitals import Vitals, resident_bytes
+from rollmill.runtime.teams import Action, Fault, GiveUp, Kill, Replaced, Step, Team
+from rollmill.runtime.vitals import Vitals
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
 from rollmill.transport.shared import SharedPorts
 from rollmill.types import ResumePoint
 
-FIRST_DELAY_SECONDS = 0.5  # before the second replacement in a row; each further one waits twice as long
-CLOSE_SECONDS = 1.0  # that a failed worker has to close its environments
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)  # exit codes that say nothing about the worker itself
-
-
-@dataclass
-class Incident:
-    """Something that went wrong with a worker, until its team is started again."""
-
-    place: str
-    component: str
-    reason: str
-    traceback: str
-    is_from_outside: bool
-    noticed: float
-    kill_at: float  # when those that still live are killed
-    start_at: float | None = None  # when the new workers are started; None before the old ones have ended
-
-
-@dataclass
-class Team:
-    """Workers that can only be replaced together, and how they fared."""
-
-    places: tuple[str, ...]
-    nodes: frozenset[str]
-    actors: tuple[int, ...]
-    living: set[str] = field(default_factory=set)  # places that were started and have not ended
-    starting: set[str] = field(default_factory=set)  # places that are not ready
-    has_run: bool = False  # every place has been ready once
-    incident: Incident | None = None
-    replaced: Incident | None = None  # what the workers that are starting now replace
-    replay_seconds: float = 0.0
-    attempts: int = 0  # replacements in a row
-    first: Incident | None = None  # that made them necessary
-    unrolls: int = 0  # that had come at the last of them
-    seen: tuple[int, int, float] = (0, 0, 0.0)  # its unrolls when the last came, everybody's then, and when that was
-    busy: Mapping[End, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Supervisor:
@@ -90,6 +55,7 @@ class Supervisor:
         self._forkserver: Forkserver | None = None
         self._guardian = Guardian()
         self._pids: dict[str, int] = {}
+        self._busy: Mapping[End, tuple[int, ...]] = {}  # slots of dead workers that the learner still reads
         self._looked = monotonic()
         self._poll = select.poll()
         for lines in (self._reports, *self._said.values()):
@@ -117,7 +83,7 @@ class Supervisor:
 
     def wait(self, seconds: float) -> bool:
         """Sleep until there is something to look at; whether unrolls have come."""
-        starts = [team.incident.start_at for team in self._teams if team.incident and team.incident.start_at]
+        starts = [team.start_at for team in self._teams if team.start_at is not None]
         until = min([monotonic() + seconds, *starts])
         for descriptor, _ in self._poll.poll(max(until - monotonic(), 0.0) * 1000):
             if descriptor == self._unrolls.fileno():
@@ -137,7 +103,10 @@ class Supervisor:
             self._looked = monotonic()
             self._look()
         for team in self._teams:
-            yield from self._advance(team)
+            if team.has_to_recover:
+                self._learner.take_in()  # what they finished
+            while (action := team.decide(monotonic(), self._taken(team), self._config.restarts)) is not None:
+                yield from self._do(team, action)
 
     def hear(self) -> Iterator[Event]:
         """What workers said, and who of them ended."""
@@ -176,15 +145,14 @@ class Supervisor:
     def _heard(self, place: str, message: dict[str, Any]) -> Iterator[Event]:
         team, kind = self._team_of[place], message["kind"]
         if kind == "ready":
-            team.starting.discard(place)
-            team.replay_seconds = max(team.replay_seconds, message["replay_seconds"])
+            team.ready(place, message["replay_seconds"])
         elif kind == "said":
             yield Said(self._learner.progress(), message["component"], message["text"])
         elif kind == "notice":
             notice = Notice(**{field: message[field] for field in Notice._fields})
             yield Said(self._learner.progress(), *notice)
         else:
-            self._blame(place, message["component"], message["message"], message["traceback"])
+            team.blame(Fault(place, message["component"], message["message"], message["traceback"]), monotonic())
 
     def _note(self, reports: list[dict[str, Any]]) -> None:
         """Who was born and who died."""
@@ -192,17 +160,18 @@ class Supervisor:
             place, pid = report["place"], report["pid"]
             if report["kind"] == "started":
                 self._pids[place] = pid
-                self._guardian.watch_group(pid)
+                self._guardian.watch(pid)
             else:
                 self._pids.pop(place, None)
-                self._guardian.forget_group(pid)
-                self._team_of[place].living.discard(place)
-                code = report["code"]
-                reason = f"{how_it_ended(code)} ({self._names(place)})"
-                self._blame(place, place, reason, is_from_outside=code in FROM_OUTSIDE)
+                self._guardian.forget(pid)
+                team, code = self._team_of[place], report["code"]
+                team.living.discard(place)
+                names = ", ".join(node.name for node in self._graph.nodes if node.place == place)
+                reason = f"{how_it_ended(code)} ({names})"
+                team.blame(Fault(place, place, reason, is_from_outside=code in FROM_OUTSIDE), monotonic())
 
     def _lose_forkserver(self, code: int) -> None:
-        """Its workers die with it, by the kernel's hand; what they started does by ours."""
+        """The kernel kills its workers with it; we kill what they started."""
         assert self._forkserver is not None
         self._note(self._reports.take())
         for pid in self._pids.values():
@@ -212,42 +181,37 @@ class Supervisor:
             time.sleep(0.005)
         for team in self._teams:
             for place in tuple(team.living):
-                self._blame(place, "forkserver", how_it_ended(code), is_from_outside=code in FROM_OUTSIDE)
+                reason, is_from_outside = how_it_ended(code), code in FROM_OUTSIDE
+                team.blame(Fault(place, "forkserver", reason, is_from_outside=is_from_outside), monotonic())
             team.living.clear()
         for pid in self._pids.values():
-            self._guardian.forget_group(pid)
+            self._guardian.forget(pid)
         self._pids.clear()
         self._poll.unregister(self._forkserver.ended)
-        self._guardian.forget_forkserver(self._forkserver.pid)
+        self._guardian.forget(self._forkserver.pid)
         self._forkserver.close(0.0)
         self._forkserver = None
 
     def _look(self) -> None:
         """Whether workers hang or take too much memory, and whether the guardian is there."""
         self._guardian.look()
-        limit = self._config.worker_memory_gb
         for place, pid in self._pids.items():
-            if self._team_of[place].incident is not None:
-                continue
-            if (hung := self._vitals.hung(place)) is not None:
-                self._blame(place, place, hung, self._dump(place, pid), kill_after=0.0)
-            elif (silence := self._silence(self._team_of[place])) is not None:
-                self._blame(place, place, silence, self._dump(place, pid), kill_after=0.0)
-            elif limit is not None and (used := resident_bytes(pid) / 1e9) > limit:
-                reason = f"used {used:.2g} GB, more than runtime.worker_memory_gb={limit:g}"
-                self._blame(place, place, reason, kill_after=0.0)
+            team = self._team_of[place]
+            if not team.is_at_fault and (fault := self._fault(place, pid, team)) is not None:
+                team.blame(fault, monotonic())
 
-    def _silence(self, team: Team) -> str | None:
-        """How long nothing came from workers that have tickets, while others continued; None if that is expected."""
-        taken = self._unrolls.taken
-        own, all_of_them = sum(taken[actor] for actor in team.actors), sum(taken)
-        waits = not team.starting and not set(self._learner.missing()).isdisjoint(team.actors)
-        if not waits or own != team.seen[0] or not team.seen[2]:
-            team.seen = (own, all_of_them, monotonic())
-        silent = monotonic() - team.seen[2]
-        if silent < self._config.stall_seconds or all_of_them - team.seen[1] < 2 * len(taken):
-            return None  # with everybody silent it is the whole run that stalls
-        return f"made no unroll for {silent:.0f} s while others did (runtime.stall_seconds)"
+    def _fault(self, place: str, pid: int, team: Team) -> Fault | None:
+        config, taken = self._config, self._unrolls.taken
+        hung = self._vitals.hung(place) or team.silence(
+            monotonic(), taken, self._learner.missing(), config.stall_seconds
+        )
+        if hung is not None:
+            return Fault(place, place, hung, self._dump(place, pid), grace=0.0)
+        limit = config.worker_memory_gb
+        if limit is not None and (used := resident_bytes(pid) / 1e9) > limit:
+            reason = f"used {used:.2g} GB, more than runtime.worker_memory_gb={limit:g}"
+            return Fault(place, place, reason, grace=0.0)
+        return None
 
     def _dump(self, place: str, pid: int) -> str:
         """The stacks of a hung worker, which are kept in the logs, too."""
@@ -259,92 +223,37 @@ class Supervisor:
                 file.write(stack)
         return stack
 
-    def _blame(
-        self,
-        place: str,
-        component: str,
-        reason: str,
-        traceback: str = "",
-        is_from_outside: bool = False,
-        kill_after: float = CLOSE_SECONDS,
-    ) -> None:
-        """Take down what went wrong first; the rest of the team is of no use without this place."""
-        team, now = self._team_of[place], monotonic()
-        if team.incident is None:
-            team.incident = Incident(place, component, reason, traceback, is_from_outside, now, now + kill_after)
-            for other in team.living if kill_after == 0.0 else team.living - {place}:
-                self._kill(other)
+    def _taken(self, team: Team) -> int:
+        return sum(self._unrolls.taken[actor] for actor in team.actors)
 
-    def _kill(self, place: str) -> None:
-        if self._forkserver is not None:
-            self._forkserver.kill(place)
-
-    def _advance(self, team: Team) -> Iterator[Event]:
-        incident = team.incident
-        if incident is None:
-            if not team.starting:
-                team.has_run = True
-                yield from self._tell_of_replacement(team)
-        elif team.living:
-            if monotonic() > incident.kill_at:
-                incident.kill_at = monotonic() + CLOSE_SECONDS
-                for place in team.living:
-                    self._kill(place)
-        elif incident.start_at is None:
-            yield from self._settle(team, incident)
-        if incident is not None and incident.start_at is not None and monotonic() >= incident.start_at:
-            self._start(team, self._learner.resume_points())
-
-    def _settle(self, team: Team, incident: Incident) -> Iterator[Event]:
-        """All of the team are dead: keep what they finished, forget the rest, and set the hour of the new ones."""
-        self._learner.take_in()
-        unrolls = sum(self._unrolls.taken[actor] for actor in team.actors)
-        if unrolls > team.unrolls:
-            team.attempts, team.first = 0, None
-        team.unrolls, team.first, team.replaced = unrolls, team.first or incident, None
-        is_hopeless = not team.has_run and not incident.is_from_outside
-        if is_hopeless or team.attempts >= self._config.restarts:
-            yield from self._give_up(team)
-        team.starting = set(team.places)
-        team.busy = self._wiring.renew(team.nodes, "learner", self._ports)
-        for place in team.places:
-            self._said[place].forget()
-        for actor in team.actors:
-            self._learner.reissue(actor)
-        delay = FIRST_DELAY_SECONDS * 2 ** (team.attempts - 1) if team.attempts else 0.0
-        team.attempts += 1
-        incident.start_at = monotonic() + delay
-
-    def _give_up(self, team: Team) -> Iterator[Event]:
-        assert team.first is not None
-        first = team.first
-        message = first.reason
-        if team.attempts:
-            message += f"; replaced {team.attempts} times in a row (runtime.restarts), each time in vain"
-        yield ComponentFailed(self._learner.progress(), first.component, message, first.traceback)
-        raise WorkerFailed(f"{first.component}: {message}", first.traceback)
-
-    def _tell_of_replacement(self, team: Team) -> Iterator[Event]:
-        if (old := team.replaced) is not None:
-            team.replaced = None
-            yield WorkerReplaced(
-                self._learner.progress(),
-                old.place,
-                old.reason,
-                old.traceback,
-                monotonic() - old.noticed,
-                team.replay_seconds,
-                team.attempts,
-            )
+    def _do(self, team: Team, action: Action) -> Iterator[Event]:
+        """Carry out what was decided for a team."""
+        match action:
+            case Kill(places):
+                if self._forkserver is not None:
+                    self._forkserver.kill(places)
+            case Step.RECOVER:
+                self._busy = {**self._busy, **self._wiring.renew(team.nodes, "learner", self._ports)}
+                for place in team.places:
+                    self._said[place].forget()
+                for actor in team.actors:
+                    self._learner.reissue(actor)
+            case Step.START:
+                self._start(team, self._learner.resume_points())
+            case Replaced(fault, seconds, attempt):
+                progress, what = self._learner.progress(), (fault.place, fault.reason, fault.traceback)
+                yield WorkerReplaced(progress, *what, seconds, team.replay_seconds, attempt)
+            case GiveUp(fault, message):
+                yield ComponentFailed(self._learner.progress(), fault.component, message, fault.traceback)
+                raise WorkerFailed(f"{fault.component}: {message}", fault.traceback)
 
     def _start(self, team: Team, points: Mapping[int, ResumePoint]) -> None:
-        team.incident, team.replaced, team.replay_seconds = None, team.incident, 0.0
-        team.living, team.starting = set(team.places), set(team.places)
+        team.start()
         self._forkserver = self._forkserver or self._new_forkserver()
         theirs = {actor: points[actor] for actor in team.actors if actor in points}
         for place in team.places:
             self._vitals.renew(place)
-            self._forkserver.start(self._worker_plan(place, theirs, team.busy))
+            self._forkserver.start(self._worker_plan(place, theirs))
 
     def _new_forkserver(self) -> Forkserver:
         plan = ForkserverPlan(self._life_read, self._reports.write, self._wiring)
@@ -352,12 +261,10 @@ class Supervisor:
         inherited = [*self._wiring.descriptors, *pipes, *self._vitals.descriptors]
         forkserver = Forkserver(plan, inherited, self._guardian.mark)
         self._poll.register(forkserver.ended, select.POLLIN)
-        self._guardian.watch_forkserver(forkserver.pid)
+        self._guardian.watch(forkserver.pid, has_time=True)
         return forkserver
 
-    def _worker_plan(
-        self, place: str, points: Mapping[int, ResumePoint], busy: Mapping[End, tuple[int, ...]]
-    ) -> WorkerPlan:
+    def _worker_plan(self, place: str, points: Mapping[int, ResumePoint]) -> WorkerPlan:
         nodes = tuple(node for node in self._graph.nodes if node.place == place)
         output = None if self._logs is None else str(self._logs / f"{place}.out")
         threads = tuple(self._config.threads_of(node.role) for node in nodes)
@@ -365,11 +272,8 @@ class Supervisor:
         core = self.cores()[place]
         niceness = self._config.niceness
         return WorkerPlan(
-            place, nodes, threads, core, niceness, self._said[place].write, output, pulse, stack, points, busy
+            place, nodes, threads, core, niceness, self._said[place].write, output, pulse, stack, points, self._busy
         )
-
-    def _names(self, place: str) -> str:
-        return ", ".join(node.name for node in self._graph.nodes if node.place == place)
 
 
 def _teams(graph: Graph, places: tuple[str, ...], config: RuntimeConfig) -> Iterator[Team]:

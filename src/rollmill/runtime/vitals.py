@@ -1,14 +1,12 @@
-"""Signs of life of the workers: pulses, stacks and memory."""
+"""Signs of life of the workers: pulses and stacks."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import resource
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from time import monotonic
 
 from rollmill.launch.pulse import LINE_BYTES, HangTimer, Pulse
@@ -62,11 +60,3 @@ class Vitals:
             size = os.fstat(file).st_size
             time.sleep(0.05)
         return os.pread(file, 1 << 20, 0).decode(errors="replace")
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 if it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0  # it has just died

@@ -13,7 +13,6 @@ import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -25,8 +24,8 @@ from typing import Any
 from rollmill.errors import RollmillError
 from rollmill.events import Event, Updated
 from rollmill.experiment import Experiment
-from rollmill.launch.children import child_variables
-from rollmill.launch.process import die_with
+from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.proc import die_with
 from rollmill.profiling.span import Span
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.trials.train_process import last_line
@@ -45,15 +44,8 @@ class CandidateServer:
         self._count = 0
         self._control, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other, (folder / "server.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import main; main()", str(other.fileno()), str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[other.fileno()],
-                env=os.environ | child_variables(),
-                process_group=0,  # Ctrl-C is for the tuner, which ends the others in order
-            )
+            command = program(f"{__name__}:main", other.fileno(), folder)
+            self._process = Child(command, log, log, [other.fileno()], child_variables(), has_input=False)
 
     def start(self, config: ExperimentConfig, changes: Mapping[str, Any]) -> Candidate:
         """Start a candidate with this config and these changes, by dotted key."""
@@ -65,7 +57,7 @@ class CandidateServer:
             try:
                 socket.send_fds(self._control, [message], [theirs.fileno()])
             except OSError:
-                reason = last_line(self._folder / "server.log") or f"exit code {self._process.poll()}"
+                reason = last_line(self._folder / "server.log") or f"exit code {self._process.exit_code}"
                 raise RollmillError(f"the process that starts candidates has died: {reason}") from None
         return Candidate(ours, self._folder / f"{self._count}.log")
 
@@ -73,10 +65,7 @@ class CandidateServer:
         """End all candidates and remove what they have written."""
         self._control.close()
         try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()  # the kernel kills the candidates with it
-            self._process.wait()
+            self._process.end(CLOSE_SECONDS)  # the kernel kills the candidates with it
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from rollmill.launch.process import die_with
+from rollmill.launch.children import Child, rollmill_command
+from rollmill.launch.proc import die_with
 
 END_SECONDS = 5.0  # that a process has to end after a signal
 
@@ -20,37 +19,21 @@ class TrainProcess:
 
     def __init__(self, seed: int, words: Sequence[str], output: Path, cores: list[int]) -> None:
         self.seed, self.cores = seed, cores
+        prepare = partial(_prepare, os.getpid(), cores)
         with output.open("ab") as file:
-            # A group of its own: Ctrl-C reaches this process alone, which passes it on once.
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "rollmill", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                process_group=0,
-                preexec_fn=partial(_prepare, os.getpid(), cores),
-            )
+            command = rollmill_command(*words)
+            self._process = Child(command, file, subprocess.STDOUT, has_input=False, prepare=prepare)
+        self.signal = self._process.signal
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs; 128 + signal if one killed it, as in shells."""
-        code = self._process.poll()
+        code = self._process.exit_code
         return code if code is None or code >= 0 else 128 - code
-
-    def signal(self, number: int) -> None:
-        """Pass a signal on."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(number)
 
     def end(self) -> None:
         """Wait until it has ended after a signal; kill it if that takes long."""
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(END_SECONDS)
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
+        self._process.end(END_SECONDS)
 
 
 def last_line(output: Path) -> str:

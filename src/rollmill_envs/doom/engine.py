@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rollmill.errors import RollmillError
+from rollmill.launch.children import bare_program
 from rollmill_envs.doom import launcher
 from rollmill_envs.doom.doom_spec import Blueprint
 
@@ -69,7 +69,7 @@ def _start(blueprint: Blueprint, resolution: str, seed: int) -> Any:
     # The library starts one program without arguments of ours, so that program is a script; it has no name, and the
     # child inherits it, so that it can be read even if we are dead by then.
     script = os.memfd_create("doom launcher", 0)
-    words = [sys.executable, "-I", "-S", launcher.__file__, str(os.getpid()), str(script), str(engine)]
+    words = bare_program(launcher.__file__, os.getpid(), script, engine)
     try:
         os.write(script, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode())
         game.set_vizdoom_path(f"/proc/self/fd/{script}")

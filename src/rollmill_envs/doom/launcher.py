@@ -5,25 +5,23 @@ three named segments in shared memory. Here the kernel is asked to kill the engi
 in a temporary folder, and a janitor, a process of its own, removes the folder (and the segments, if the parent can't)
 as soon as the engine has started or the parent is dead.
 
-The file is executed as it is (`python -I -S launcher.py <parent> <descriptor> <engine> <its arguments>`), so it
-imports little.
+The file is executed by itself (`bare_program`): <parent> <descriptor> <engine> <its arguments>.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
-import signal
 import sys
 import tempfile
 import time
 from contextlib import suppress
 
+from rollmill.launch.proc import RUN_VARIABLE, die_with, new_mark
+
 SEGMENTS = ("ViZDoomSM", "ViZDoomMQCtr", "ViZDoomMQDoom")  # each followed by the number of the game
 SHARED_MEMORY = "/dev/shm"
 _ID_ARGUMENT = "+viz_instance_id"
-_PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 0.02
 _REMOVALS = 50
 _LONGEST_START_SECONDS = 120.0  # later the engine needs no folder: it hangs, or is dead
@@ -46,9 +44,8 @@ def main() -> None:
         _remove("", segments)
         sys.exit(f"rollmill: no temporary folder for the engine: {error}")
     _leave_janitor(int(parent), folder, segments)
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):  # the parent died before the kernel was asked to watch it
-        os._exit(1)
+    die_with(int(parent))
+    os.environ.setdefault(RUN_VARIABLE, new_mark("environment", int(parent)))  # unless a worker started us
     os.chdir(folder)
     silence = os.open(os.devnull, os.O_RDWR)
     os.dup2(silence, 0)

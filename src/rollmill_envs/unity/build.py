@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from rollmill.errors import Absent, Refused, nearest
+from rollmill.launch.children import bare_program
+from rollmill.launch.proc import RUN_VARIABLE, new_mark
 from rollmill_envs.unity import unity_launch
 from rollmill_envs.unity.config import UnityConfig
 
@@ -44,18 +45,10 @@ def start_build(path: Path, settings: UnityConfig, port: int) -> subprocess.Pope
     arguments += ["-logFile", "-"]  # to its standard output, else it would fill a file of its own choice
     is_kept = settings.log_folder is not None
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            unity_launch.__file__,
-            str(os.getpid()),
-            str(path),
-            *arguments,
-            *settings.arguments,
-        ],
+        bare_program(unity_launch.__file__, os.getpid(), path, *arguments, *settings.arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE if is_kept else subprocess.DEVNULL,
         stderr=subprocess.STDOUT if is_kept else subprocess.DEVNULL,
+        env={RUN_VARIABLE: new_mark("environment"), **os.environ},  # a worker's mark, or one of our own
         start_new_session=True,  # Ctrl-C must reach only us; we then close the build
     )
