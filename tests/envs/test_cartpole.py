@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from rollmill.envs.cartpole import CartPoleGroup
+from rollmill_envs.cartpole import CartPoleGroup
 
 
 def balance(obs, noise):

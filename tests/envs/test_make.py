@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from rollmill.envs.cartpole import CartPoleGroup
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.make import known_environments, make_group
 from rollmill.errors import Refused
 from rollmill.settings import load_config
+from rollmill_envs.cartpole import CartPoleGroup
 
 LINE = """
 import gymnasium as gym
@@ -85,7 +85,7 @@ def test_a_class_or_function_of_a_file_makes_the_environment_with_arguments(fold
 
 
 def test_a_dotted_path_makes_the_environment():
-    assert make_group(EnvConfig(id="rollmill.envs.probes:Identity", args={"n": 7}), 1).action_space.n == 7
+    assert make_group(EnvConfig(id="rollmill_envs.probe.probes:Identity", args={"n": 7}), 1).action_space.n == 7
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_time_limit_holds_for_native_and_gymnasium_cartpole(args):
         ("CartPol-v1", "env.id=CartPol-v1: no such environment; did you mean 'CartPole-v1'?"),
         ("CartPole-v7", "env.id=CartPole-v7: no such environment; did you mean 'CartPole-v1'?"),
         ("xqzw", "env.id=xqzw: no such environment; `rollmill list envs` shows what is known"),
-        ("probe/tracr", "env.id=probe/tracr: no such probe; did you mean 'probe/tracer'?"),
+        ("probe/tracr", "env.id=probe/tracr: no such environment; did you mean 'probe/tracer'?"),
         ("LunarLander-v2", "Please use `LunarLander-v3` instead."),
         ("nowhere:Foo-v0", "env.id=nowhere:Foo-v0 needs what is not installed: No module named 'nowhere'"),
         ("nowhere.deep:Foo", "env.id=nowhere.deep:Foo: there is no module 'nowhere'; install it, or name a file"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rollmill.envs import tracer
-from rollmill.envs.probes import PROBES, Continuous, DelayedReward, Identity, MemoryCue, MultiIdentity, NestedDict
-from rollmill.envs.tracer import Trace, Tracer
+from rollmill_envs.probe import tracer
+from rollmill_envs.probe.probes import PROBES, Continuous, DelayedReward, Identity, MemoryCue, MultiIdentity, NestedDict
+from rollmill_envs.probe.tracer import Trace, Tracer
 
 SEEDS = range(60)
 

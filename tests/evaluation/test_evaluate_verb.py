@@ -155,7 +155,7 @@ def test_a_recurrent_policy_is_played_with_its_memory(tmp_path, evaluate):
 
 def test_a_failing_environment_is_told_and_the_rest_counts(evaluate, tmp_path):
     (tmp_path / "moody.py").write_text(
-        "from rollmill.envs.tracer import Tracer\n"
+        "from rollmill_envs.probe.tracer import Tracer\n"
         "class Moody(Tracer):\n"
         "    def step(self, action):\n"
         "        if self._trace.seed % 3 == 1 and self._trace.step == 0:\n"

@@ -9,10 +9,10 @@ import pytest
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.make import make_group
-from rollmill.envs.tracer import Tracer, decode, plan
 from rollmill.play.players import CHUNK, ConstantPlayer, EpisodeDraws, RandomPlayer
 from rollmill.play.playing import Episode, play_episodes
 from rollmill.seeding import generator
+from rollmill_envs.probe.tracer import Tracer, decode, plan
 
 SEVEN = np.array([7.0], np.float32)
 

@@ -8,10 +8,10 @@ from tracer_reading import GROUPS, SEED, SIZE, STEPS, Reader, Simulation, run
 
 from rollmill.algorithms.ppo import PPOConfig
 from rollmill.algorithms.vpg import VPGConfig
-from rollmill.envs.tracer import decode, decode_reward
 from rollmill.events import Said, Updated
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import episode_seed
+from rollmill_envs.probe.tracer import decode, decode_reward
 
 UPDATES = 6
 

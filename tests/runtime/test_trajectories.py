@@ -13,7 +13,6 @@ from rollmill import nested
 from rollmill.algorithms.ppo import PPOConfig
 from rollmill.doctor.env_check import check_group
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.tracer import decode, plan
 from rollmill.events import Progress, Stopped
 from rollmill.learners.learner import TrainConfig
 from rollmill.learners.tap import Trajectory
@@ -28,6 +27,7 @@ from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.runtime.topology import sync
 from rollmill.seeding import episode_seed
+from rollmill_envs.probe.tracer import decode, plan
 
 SEED, GROUPS, SIZE, STEPS, UPDATES = 11, 4, 3, 7, 12
 RUNTIMES = [

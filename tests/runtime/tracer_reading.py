@@ -9,7 +9,6 @@ import tracer_parts
 
 from rollmill.doctor.env_check import check_group
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.tracer import Trace, decode, decode_reward, plan
 from rollmill.learners.learner import TrainConfig
 from rollmill.models.config import ModelConfig
 from rollmill.runtime.blueprint import Blueprint
@@ -17,6 +16,7 @@ from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.runtime.topology import TOPOLOGIES
 from rollmill.seeding import episode_seed, generator
+from rollmill_envs.probe.tracer import Trace, decode, decode_reward, plan
 
 SEED, GROUPS, SIZE, STEPS = 11, 4, 3, 7
 

@@ -1,7 +1,8 @@
 """Families of environments: packages that add ids such as `doom/basic`, found by entry points.
 
 A package registers a family in the entry point group `rollmill.envs`. The name of the entry point is the prefix of the
-family's ids, its value a module that has what `Family` says. The module is imported only when one of its ids is used.
+family's ids, or one of gymnasium's ids that the family plays faster (`CartPole-v1`); its value is a module that has
+what `Family` says. The module is imported only when one of its ids is used.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ class Family(Protocol):
         """Every id of the family; none where an extra that it needs is not installed."""
         ...
 
-    def make_group(self, config: EnvConfig, size: int, pictures: bool = False) -> EnvGroup:
-        """A group of the environment that `config.id` names; with `pictures` its `render` will be called."""
+    def make_group(self, config: EnvConfig, size: int, pictures: bool = False) -> EnvGroup | None:
+        """A group of the environment that `config.id` names; with `pictures` its `render` will be called.
+
+        None: gymnasium's own environment is used.
+        """
         ...
 
 
@@ -69,12 +73,11 @@ def _loaded(point: EntryPoint) -> Family:
 
 def find_family(config: EnvConfig) -> Family | None:
     """The family that an id belongs to."""
-    prefix, slash, _ = config.id.partition("/")
-    point = _registered().get(ATARI if config.is_atari else prefix) if slash or config.is_atari else None
+    point = _registered().get(ATARI if config.is_atari else config.id.partition("/")[0])
     return None if point is None else _loaded(point)
 
 
-def make_native(family: Family, config: EnvConfig, size: int, pictures: bool) -> EnvGroup:
+def make_native(family: Family, config: EnvConfig, size: int, pictures: bool) -> EnvGroup | None:
     """A group of a family; an id that the family doesn't know is refused with the nearest one."""
     known = family.names()
     if known and config.id not in known and not config.is_atari:  # a family without names reports what is not installed

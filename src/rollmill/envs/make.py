@@ -10,14 +10,12 @@ from typing import Any
 import gymnasium as gym
 
 from rollmill.config.user_code import load_object
-from rollmill.envs.cartpole import TIME_LIMITS, CartPoleGroup
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import find_family, make_native, native_names
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.names import suggest
 from rollmill.envs.preprocessing import PreviousGroup, StackedGroup
-from rollmill.envs.probes import PROBES
 from rollmill.errors import Refused
 
 Constructor = Callable[[], gym.Env[Any, Any]]
@@ -36,9 +34,9 @@ def make_group(config: EnvConfig, size: int | None = None, verify: bool = False,
 
 
 def known_environments() -> list[str]:
-    """Every id that `env.id` takes by name: probes, Atari games where ale-py is installed, gymnasium's registry."""
+    """Every id that `env.id` takes by name: those of families, then gymnasium's registry."""
     registered = [env_id for env_id, spec in gym.registry.items() if _is_listed(spec.entry_point)]
-    return [*PROBES, *native_names(), *sorted(registered)]
+    return [*native_names(), *sorted(registered)]
 
 
 def _is_listed(entry_point: Any) -> bool:
@@ -48,26 +46,20 @@ def _is_listed(entry_point: Any) -> bool:
 
 def _make_bare(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
     """The vectorised form where there is one, otherwise single environments in a batch."""
-    if family := find_family(config):
-        return make_native(family, config, size, pictures)
-    # arguments change the rewards, and pictures are drawn by gymnasium's own class; its episodes are the same
-    if config.id in TIME_LIMITS and not config.args and not pictures:
-        return CartPoleGroup(size, config.time_limit or TIME_LIMITS[config.id])
+    family = find_family(config)
+    if family is not None and (group := make_native(family, config, size, pictures)) is not None:
+        return group
     return GymGroup(config.id, _constructor(config, pictures), size, verify)
 
 
 def _constructor(config: EnvConfig, pictures: bool) -> Constructor:
     """What makes one environment, found by the form of the id."""
-    if config.id.startswith("probe/"):
-        if config.id not in PROBES:
-            raise Refused(f"env.id={config.id}: no such probe; {suggest(config.id, list(PROBES))}")
-        return _from_class(config, PROBES[config.id], pictures)
     if config.id.rpartition(":")[2].isidentifier() and ":" in config.id:  # "package:Name-v0" is for gymnasium
-        return _from_class(config, load_object(config.id, "env.id"), pictures)
+        return from_class(config, load_object(config.id, "env.id"), pictures)
     return _from_registry(config, pictures)
 
 
-def _from_class(config: EnvConfig, make: Any, pictures: bool) -> Constructor:
+def from_class(config: EnvConfig, make: Any, pictures: bool) -> Constructor:
     """A constructor around a class or a function that returns an environment; `render_mode` is set if it takes one."""
     if not callable(make) or (isinstance(make, type) and not issubclass(make, gym.Env)):
         what = "is neither a gymnasium.Env nor a function that returns one"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -18,7 +19,9 @@ from numpy.random import PCG64, Generator, SeedSequence
 from numpy.typing import NDArray
 
 from rollmill import spaces
-from rollmill.envs.group import NoPicture, StepResult, Trouble, needs_reset
+from rollmill.envs.config import EnvConfig
+from rollmill.envs.group import EnvGroup, NoPicture, StepResult, Trouble, needs_reset
+from rollmill.envs.player import Player
 from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
 from rollmill.types import Array
 
@@ -200,3 +203,19 @@ class CartPoleGroup:
             np.logical_or(self._ended, self._terminated, self._ended)
             np.logical_or(self._ended, self._truncated, self._ended)
             self._has_ended = True
+
+
+PATHS: tuple[str, ...] = ()
+SCRIPTS: dict[str, Callable[[EnvConfig, int], Player]] = {}
+
+
+def names() -> list[str]:
+    """No ids of its own: gymnasium lists them."""
+    return []
+
+
+def make_group(config: EnvConfig, size: int, pictures: bool = False) -> EnvGroup | None:
+    """The vectorised form; None, for gymnasium's class, with arguments, which change rewards, and for pictures."""
+    if config.args or pictures:
+        return None
+    return CartPoleGroup(size, config.time_limit or TIME_LIMITS[config.id])

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rollmill.envs.tracer import Tracer
 from rollmill.types import Array
+from rollmill_envs.probe.tracer import Tracer
 
 Info = dict[str, Any]
 
