@@ -57,7 +57,7 @@ def write(path, updates=4, begin=0, hash_every=2):
     for update in range(begin + 1, begin + updates + 1):
         unrolls = [(Ticket(actor, update - 1, update - 1), 0, unroll(seed=10 * update + actor)) for actor in (0, 1)]
         writer.consumed(update, unrolls)
-        writer.updated(update, {"loss": float(update)}, WEIGHTS)
+        writer.updated(update, {"loss": float(update)}, lambda: WEIGHTS)
     return writer
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,8 @@ class Flight:
     def updating(self, update: int) -> None:
         """The update is about to begin; all that it depends on was consumed."""
 
-    def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
-        """The update is made."""
+    def updated(self, update: int, metrics: Metrics, weights: Callable[[], Mapping[str, Array]]) -> None:
+        """The update is made; collecting its weights costs time, so they are asked for where they are hashed."""
 
     def note(self, kind: str, update: int, **facts: Any) -> None:
         """A rare event happened."""
@@ -121,13 +121,13 @@ class FlightWriter(Flight):
         )
         self.cpu_seconds += time.thread_time() - begun
 
-    def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
+    def updated(self, update: int, metrics: Metrics, weights: Callable[[], Mapping[str, Array]]) -> None:
         """Log the update, and at intervals a hash of all parameters."""
         begun = time.thread_time()
         records = [UpdateEntry(update, learned_checksum(metrics), self.pending).pack()]
         self.pending = ()
         if update % self._hash_every == 0:
-            records.append(HashEntry(update, parameters_sha256(dict(weights))).pack())
+            records.append(HashEntry(update, parameters_sha256(dict(weights()))).pack())
         self._append(*records)
         self.cpu_seconds += time.thread_time() - begun
 

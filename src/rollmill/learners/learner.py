@@ -147,7 +147,7 @@ class Learner:
         report = trainer.update(sample, self._fraction)
         committed = self.store.used(sample, report.priorities)
         self._commit(committed)
-        sequencer.flight.updated(trainer.updates, report.metrics, trainer.weights())
+        sequencer.flight.updated(trainer.updates, report.metrics, trainer.weights)
         flow = sequencer.flow_metrics(committed, trainer.version, trainer.updates)
         if report.is_published:
             trainer.publish()

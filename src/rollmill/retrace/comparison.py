@@ -167,14 +167,14 @@ class Checker(Flight):
         self._compared = 0
         self._witness.about_to_update(update)
 
-    def updated(self, update: int, metrics: Metrics, weights: Mapping[str, Array]) -> None:
+    def updated(self, update: int, metrics: Metrics, weights: Callable[[], Mapping[str, Array]]) -> None:
         """Compare what the update reports, and the hash where there is one."""
         if update > len(self._script.updates):
             self._diverge(update, "attempt", "it ended the run then, and passes now")
         if learned_checksum(metrics) != self._script.updates[update - 1].learned:
             self._diverge(update, "metrics", "the same unrolls in this order led to other losses")
         if (expected := self._script.hashes.get(update)) is not None:
-            if (sha256 := parameters_sha256(dict(weights))) != expected:
+            if (sha256 := parameters_sha256(dict(weights()))) != expected:
                 self._diverge(update, "parameters_sha256", f"{sha256}, in the log {expected}")
             self.hashes.append(update)
 
