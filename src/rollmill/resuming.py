@@ -110,8 +110,8 @@ def fitting_weights(path: Path, blueprint: Blueprint) -> dict[str, Array]:
         if then != blueprint.model.rescale_actions:
             raise Refused(f"--from {path} was trained with model.rescale_actions={shown(then)}; set it to the same")
     network = blueprint.network("cpu")
-    weights = in_units_of_rewards(find_weights(path).arrays, weights_of(network))
     try:
+        weights = in_units_of_rewards(find_weights(path).arrays, weights_of(network))
         load_weights(network, weights)
     except Refused as refusal:
         raise Refused(f"--from {path}: {refusal}") from None

@@ -5,7 +5,7 @@ Shape legend, here and everywhere: T time, K environments of one group, B batch 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -91,6 +91,27 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FrameStack:
+    """A leaf of the observation is the last `count` frames along `axis`, oldest first.
+
+    An episode starts with its first frame repeated, so a store can keep each frame once and join them again.
+    """
+
+    count: int
+    axis: int  # of one environment's observation
+
+    def newest(self, leaf: Array, leading: int = 0) -> Array:
+        """The last frame of a stack, a view; `leading` axes come before those of the observation."""
+        axis = self.axis + leading
+        width = leaf.shape[axis] // self.count
+        return leaf[(slice(None),) * axis + (slice(-width, None),)]
+
+    def join(self, frames: Sequence[Array], leading: int = 0) -> Array:
+        """The stack of `count` frames, oldest first, as the actor saw it."""
+        return np.concatenate(frames, self.axis + leading)
+
+
+@dataclass(frozen=True)
 class Problem:
     """Specs of observations, actions and policy records, from which the slot layout follows."""
 
@@ -100,6 +121,7 @@ class Problem:
     records: Mapping[str, ArraySpec] = field(default_factory=dict)  # what the policy stores with each action
     last_records: Mapping[str, ArraySpec] = field(default_factory=dict)  # and at the end of an unroll
     snapshot_row: int = 0  # bytes of a row that holds one environment's snapshot; 0: the group has none
+    stacks: Mapping[str, FrameStack] = field(default_factory=dict)  # leaves of the observation that stack frames
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -23,7 +23,7 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, NoPicture, StepResult, Trouble, needs_reset
 from rollmill.envs.player import Player
 from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
-from rollmill.types import Array
+from rollmill.types import Array, FrameStack
 
 TIME_LIMITS = {"CartPole-v0": 200, "CartPole-v1": 500}  # agent decisions
 
@@ -42,6 +42,7 @@ class CartPoleGroup:
     """K cart-poles; the contract is `EnvGroup`, the physics is gymnasium's `CartPoleEnv` (Euler, reward 1)."""
 
     frame_skip = 1
+    stacks: Mapping[str, FrameStack] = {}
     frame_rate = 50.0
 
     def __init__(self, size: int, time_limit: int = TIME_LIMITS["CartPole-v1"]) -> None:

@@ -6,8 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rollmill import nested
+from rollmill.envs.config import EnvConfig
 from rollmill.envs.gym_group import GymGroup
-from rollmill.envs.preprocessing import StackedGroup
+from rollmill.envs.make import make_group
+from rollmill.envs.preprocessing import PreviousGroup, StackedGroup
 from rollmill.errors import Refused
 
 
@@ -32,6 +35,58 @@ class Counter(gym.Env):
 
 def stacked(shape, size=2, count=3):
     return StackedGroup(GymGroup("counter", lambda: Counter(shape), size), count)
+
+
+class Pair(gym.Env):
+    """Two leaves with different axes; the counter's numbers in both."""
+
+    def __init__(self):
+        self.parts = {"vector": Counter((2,)), "image": Counter((5, 4, 2))}
+        self.observation_space = gym.spaces.Dict({name: part.observation_space for name, part in self.parts.items()})
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return {name: part.reset(seed=seed)[0] for name, part in self.parts.items()}, {}
+
+    def step(self, action):
+        ends = {name: part.step(action) for name, part in self.parts.items()}
+        return {name: end[0] for name, end in ends.items()}, *ends["image"][1:]
+
+
+MADE = {
+    "vector": lambda: stacked((2,)),
+    "image": lambda: stacked((5, 4)),
+    "channels last": lambda: stacked((5, 4, 2)),
+    "dict": lambda: StackedGroup(GymGroup("pair", Pair, 2), 3),
+    "with the previous action": lambda: PreviousGroup(stacked((2,))),
+    "Pong": lambda: make_group(EnvConfig(id="Pong", group_size=2, time_limit=4)),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_stacks_are_declared_so_that_each_frame_can_be_kept_once(name):
+    group = MADE[name]()
+    assert group.stacks
+    kept = {path: [[], []] for path in group.stacks}  # per environment: the frames of its running episode
+    generator, over = np.random.default_rng(1), np.ones(2, bool)
+    for _ in range(9):
+        group.reset(over, np.array([3, 40]))
+        for k in np.flatnonzero(over):
+            for path, stack in group.stacks.items():
+                kept[path][k] = [stack.newest(dict(nested.leaves(group.obs))[path], 1)[k].copy()] * stack.count
+        result = group.step(generator.integers(2, size=2), np.ones(2, bool))
+        for path, leaf in nested.leaves(group.obs):
+            if (stack := group.stacks.get(path)) is not None:
+                for k in range(2):
+                    kept[path][k].append(stack.newest(leaf, 1)[k].copy())
+                    np.testing.assert_array_equal(stack.join(kept[path][k][-stack.count :]), leaf[k])
+        over = result.terminated | result.truncated
+    group.close()
+
+
+def test_nothing_is_declared_without_stacks():
+    assert not make_group(EnvConfig(id="CartPole-v1")).stacks
+    assert not make_group(EnvConfig(id="Pong", group_size=1, frame_stack=1)).stacks
 
 
 def step(group, *active):

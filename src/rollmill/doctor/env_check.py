@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from rollmill import seeding, spaces
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvironmentFailed
 from rollmill.envs.make import make_group
-from rollmill.types import Array
+from rollmill.types import Array, FrameStack
 
 STEPS = 20  # enough for an episode's start and, in most small tasks, its end
 
@@ -25,6 +26,7 @@ class EnvSpaces(NamedTuple):
     action_space: gym.Space[Any]
     frame_skip: int  # frames per agent decision
     snapshot_size: int  # bytes of one environment's snapshot; 0: there is none
+    stacks: Mapping[str, FrameStack]  # by path: the leaves of the observation that stack frames
 
 
 def check_group(config: EnvConfig) -> EnvSpaces:
@@ -39,7 +41,9 @@ def check_group(config: EnvConfig) -> EnvSpaces:
             group.reset(over, generator.integers(2**31, size=size))
             result = group.step(random_actions(group.action_space, size, generator), everyone)
             over = result.terminated | result.truncated
-        return EnvSpaces(group.observation_space, group.action_space, group.frame_skip, group.snapshot_size)
+        return EnvSpaces(
+            group.observation_space, group.action_space, group.frame_skip, group.snapshot_size, group.stacks
+        )
     finally:
         with suppress(EnvironmentFailed):  # an environment that fails to close can still be trained on
             group.close()

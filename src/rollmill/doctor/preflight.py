@@ -51,6 +51,7 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
         action_space=spaces.action_space,
         frame_skip=spaces.frame_skip,
         snapshot_size=spaces.snapshot_size,
+        stacks=spaces.stacks,
         spare_slots=spare_slots,
     )
     network = blueprint.network("cpu")

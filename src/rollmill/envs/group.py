@@ -23,6 +23,7 @@ don't pickle. Without the two methods (or under a foreign wrapper that lacks the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 
 from rollmill.errors import RollmillError
 from rollmill.nested import Nested
-from rollmill.types import Array
+from rollmill.types import Array, FrameStack
 
 
 class EnvironmentFailed(RollmillError):
@@ -77,6 +78,7 @@ class EnvGroup(Protocol):
     action_space: gym.Space[Any]  # of one environment
     observation_spec: Nested  # of ArraySpec, one environment
     frame_skip: int  # frames per agent decision
+    stacks: Mapping[str, FrameStack]  # by path: the leaves of the observation that stack frames
     frame_rate: float  # agent decisions per second of the environment's own time, which is how fast a video plays
     obs: Nested  # [K, ...] in the dtype of the spec, updated in place
     snapshot_size: int  # bytes of one environment's snapshot at most (but see there); 0: the group has none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from traceback import format_exception
@@ -22,7 +22,7 @@ from rollmill.envs.verify import observation_fault, result_fault
 from rollmill.errors import Refused
 from rollmill.launch.pulse import OTHER
 from rollmill.nested import Nested
-from rollmill.types import Array, ArraySpec, lead
+from rollmill.types import Array, ArraySpec, FrameStack, lead
 
 _KIND = "gymnasium group"
 _MOST_TROUBLES = 1000  # kept until they are read, which may never happen
@@ -37,6 +37,7 @@ class GymGroup:
     """
 
     frame_skip = 1
+    stacks: Mapping[str, FrameStack] = {}
 
     def __init__(
         self, env_id: str, construct: Callable[[], gym.Env[Any, Any]], size: int, verify: bool = False

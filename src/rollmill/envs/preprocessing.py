@@ -13,7 +13,7 @@ from rollmill.envs.group import EnvGroup, StepResult
 from rollmill.envs.snapshot_bytes import pack, packed_size, row_bytes, row_size, unpack, write_row
 from rollmill.errors import Refused
 from rollmill.nested import Nested
-from rollmill.types import Array, lead
+from rollmill.types import Array, FrameStack, lead
 
 OBSERVATION, ACTION, REWARD = "observation", "previous_action", "previous_reward"  # what a `PreviousGroup` shows
 
@@ -32,6 +32,7 @@ class WrappedGroup:
         self.action_space = group.action_space
         self.frame_skip = group.frame_skip
         self.frame_rate = group.frame_rate
+        self.stacks = group.stacks
         self.observation_space = observation_space
         self.observation_spec = spaces.observation_spec(observation_space)
         self._kind, self._kept = kind, kept
@@ -74,8 +75,9 @@ class StackedGroup(WrappedGroup):
         shape = lead(spaces.observation_spec(space), group.size)
         self.obs: Nested = nested.map_leaves(lambda spec: spec.zeros(), shape)
         super().__init__("frame stack", group, space, self.obs)
-        pairs = zip(nested.leaves(self.obs), nested.leaves(group.obs), strict=True)
+        pairs = list(zip(nested.leaves(self.obs), nested.leaves(group.obs), strict=True))
         self._stacks = [_Stack(target, source, count) for (_, target), (_, source) in pairs]
+        self.stacks = {path: FrameStack(count, _growing_axis(source.shape[1:])) for (path, _), (_, source) in pairs}
 
     def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:
         """Reset the masked rows and fill their stacks with the first observation."""
@@ -151,6 +153,8 @@ class PreviousGroup(WrappedGroup):
         # the arrays of the group underneath, which it updates in place
         shown = group.obs if isinstance(group.obs, dict) else {OBSERVATION: group.obs}
         self.obs: Nested = {**shown, **added}
+        if not isinstance(group.obs, dict):
+            self.stacks = {OBSERVATION: group.stacks[""]} if group.stacks else {}
         self._starts = _starts(group.action_space)
 
     def reset(self, mask: NDArray[np.bool_], seeds: NDArray[np.int64]) -> None:

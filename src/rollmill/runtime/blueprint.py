@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -30,7 +31,7 @@ from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import integer_seed
 from rollmill.stores.rollout import STORES
 from rollmill.transport.ports import Ports
-from rollmill.types import AssemblerSpec, Flow, Problem
+from rollmill.types import AssemblerSpec, Flow, FrameStack, Problem
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Blueprint:
     action_space: gym.Space[Any]
     frame_skip: int
     snapshot_size: int  # bytes of one environment's snapshot; 0: there is none
+    stacks: Mapping[str, FrameStack]  # by path: the leaves of the observation that stack frames
     spare_slots: int = 0  # per actor, for those who look at unrolls while training continues
     versions: int | None = None  # of the weights that are kept at least; None: as many as the flow needs
 
@@ -76,6 +78,7 @@ class Blueprint:
             self.recipe.policy.records,
             self.recipe.policy.last_records,
             snapshot_row(self.snapshot_size),
+            self.stacks,
         )
 
     @cached_property

@@ -8,6 +8,7 @@ that seed + actions determine it in any process, and a snapshot continues anywhe
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rollmill.envs.config import AtariConfig, EnvConfig
 from rollmill.envs.group import StepResult, Trouble, even_sided, needs_reset
 from rollmill.envs.names import find_rom
 from rollmill.errors import Refused
-from rollmill.types import Array
+from rollmill.types import Array, FrameStack
 from rollmill_envs.atari.atari_snapshot import AtariSnapshot, encoded_size, from_bytes, to_bytes
 
 _NOOP, _FIRE = 0, 1  # in the numbering of the console
@@ -175,9 +176,9 @@ class AtariGroup:
         self.troubles: deque[Trouble] = deque()
         self.frame_skip = config.atari.frame_skip
         self.frame_rate = _CONSOLE_RATE / self.frame_skip
-        self.observation_space: gym.Space[Any] = gym.spaces.Box(
-            0, 255, (config.stacked_frames, pixels, pixels), np.uint8
-        )
+        count = config.stacked_frames
+        self.stacks: Mapping[str, FrameStack] = {"": FrameStack(count, 0)} if count > 1 else {}
+        self.observation_space: gym.Space[Any] = gym.spaces.Box(0, 255, (count, pixels, pixels), np.uint8)
         self.observation_spec = spaces.observation_spec(self.observation_space)
         self.obs = self.observation_spec.lead(size).zeros()
         self.games = [AtariGame(config.id, config.atari, config.time_limit, row) for row in self.obs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from rollmill import spaces
 from rollmill.envs.group import StepResult, Trouble, needs_reset
 from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
-from rollmill.types import Array
+from rollmill.types import Array, FrameStack
 from rollmill_envs.dodgeball.arena import (
     ATTITUDE,
     HALF_X,
@@ -41,6 +42,7 @@ class DodgeballGroup:
     """K drones, each in a box of its own; the contract is `EnvGroup`."""
 
     frame_skip = 1
+    stacks: Mapping[str, FrameStack] = {}
     frame_rate = float(RATE)
 
     def __init__(self, settings: DodgeballConfig, size: int, time_limit: int | None = None) -> None:

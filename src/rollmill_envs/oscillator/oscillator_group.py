@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +18,7 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.families import read_args
 from rollmill.envs.group import EnvironmentFailed, StepResult, Trouble, needs_reset
 from rollmill.envs.snapshot_bytes import pack, packed_size, unpack
-from rollmill.types import Array
+from rollmill.types import Array, FrameStack
 from rollmill_envs.oscillator.config import SETTINGS, OscillatorConfig
 from rollmill_envs.oscillator.frozen import FrozenAgent
 from rollmill_envs.oscillator.kernels import BVP, HINDMARSH_ROSE, SCRATCH_ROWS, advance_rows, coupling_at
@@ -50,6 +51,7 @@ class OscillatorGroup:
         self.obs: Array = self.observation_spec.lead(size).zeros()
         self.pulse = pulse_of(settings)
         self.frame_skip = len(self.pulse)
+        self.stacks: Mapping[str, FrameStack] = {}
         self.frame_rate = _TIME_PER_SECOND / (settings.step * len(self.pulse))
         self.is_muted = False
         self.time_limit = config.time_limit or -(-settings.default_time_limit // len(self.pulse))  # decisions
