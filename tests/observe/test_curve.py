@@ -12,7 +12,7 @@ import pytest
 
 from rollmill.console.curve import draw_curve, running_mean
 from rollmill.launch.caches import font_cache_below_tmp, own_folder
-from rollmill.observe.files import EpisodesObserver
+from rollmill.observe.files import episodes_observer
 from rollmill.observe.summary import SummaryObserver
 
 BASELINE = (217, 119, 6)
@@ -30,7 +30,7 @@ def rows_of(picture: np.ndarray, colour: tuple[int, int, int]) -> np.ndarray:
 
 
 def record(run: Path, events) -> None:
-    for observer in (EpisodesObserver(run), SummaryObserver(run)):
+    for observer in (episodes_observer(run), SummaryObserver(run)):
         for event in events:
             observer.receive(event)
         observer.close()

@@ -8,7 +8,7 @@ import pytest
 
 from rollmill.events import Event, Progress, Said, Stopped
 from rollmill.observe.dispatcher import Dispatcher
-from rollmill.observe.files import EpisodesObserver, JsonlObserver
+from rollmill.observe.files import episodes_observer, jsonl_observer
 from rollmill.observe.observer import Overflow
 
 
@@ -310,7 +310,7 @@ def test_equal_names_are_refused() -> None:
 def test_a_removed_run_folder_is_said_once_per_file_and_training_goes_on(tmp_path: Path, run_events) -> None:
     run, told = tmp_path / "run", []
     run.mkdir()
-    dispatcher = Dispatcher([JsonlObserver(run, 0), EpisodesObserver(run)], say=told.append)
+    dispatcher = Dispatcher([jsonl_observer(run, 0), episodes_observer(run)], say=told.append)
     dispatcher.start()
     first, *rest = run_events(updates=20)
     dispatcher.publish(first)
@@ -333,7 +333,7 @@ def test_a_full_disk_is_said_once_and_training_goes_on(tmp_path: Path, run_event
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     told: list[str] = []
     healthy = Notebook()
-    with Dispatcher([JsonlObserver(tmp_path, 0), healthy], say=told.append) as dispatcher:
+    with Dispatcher([jsonl_observer(tmp_path, 0), healthy], say=told.append) as dispatcher:
         for event in run_events():
             dispatcher.publish(event)
     assert len(told) == 1

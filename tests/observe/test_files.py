@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rollmill.events import Checkpointed, ComponentFailed, Progress, Said, Updated, WorkerReplaced
-from rollmill.observe.files import CsvObserver, CsvTable, EpisodesObserver, JsonlObserver
+from rollmill.observe.files import CsvTable, csv_observer, episodes_observer, jsonl_observer
 from rollmill.observe.logs import LogObserver
 from rollmill.observe.summary import SummaryObserver
 from rollmill.persist.writing import AppendedFile, write_atomically
@@ -26,7 +26,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def test_jsonl_holds_one_object_per_row(tmp_path: Path, run_events) -> None:
-    feed(JsonlObserver(tmp_path, 0), run_events(updates=3))
+    feed(jsonl_observer(tmp_path, 0), run_events(updates=3))
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["env_steps"] for row in rows] == [100, 200, 300]
     assert rows[2]["return_ema"] == 31
@@ -35,7 +35,7 @@ def test_jsonl_holds_one_object_per_row(tmp_path: Path, run_events) -> None:
 
 
 def test_jsonl_is_strict_json_even_with_a_nan(tmp_path: Path) -> None:
-    feed(JsonlObserver(tmp_path, 0), [Updated(Progress(), 1, {"loss/policy": math.nan, "kl": 0.5})])
+    feed(jsonl_observer(tmp_path, 0), [Updated(Progress(), 1, {"loss/policy": math.nan, "kl": 0.5})])
     (row,) = [
         json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
     ]
@@ -43,8 +43,8 @@ def test_jsonl_is_strict_json_even_with_a_nan(tmp_path: Path) -> None:
 
 
 def test_csv_and_jsonl_hold_the_same_rows(tmp_path: Path, run_events) -> None:
-    feed(JsonlObserver(tmp_path, 2), run_events())
-    feed(CsvObserver(tmp_path, 2), run_events())
+    feed(jsonl_observer(tmp_path, 2), run_events())
+    feed(csv_observer(tmp_path, 2), run_events())
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     table = read_csv(tmp_path / "metrics.csv")
     assert [{key: float(value) for key, value in row.items()} for row in table] == lines
@@ -55,7 +55,7 @@ def test_csv_and_jsonl_hold_the_same_rows(tmp_path: Path, run_events) -> None:
 
 
 def test_a_row_is_on_disk_as_soon_as_it_is_complete(tmp_path: Path, run_events) -> None:
-    observer = CsvObserver(tmp_path, 0)
+    observer = csv_observer(tmp_path, 0)
     for event in run_events()[:3]:
         observer.receive(event)
     assert len(read_csv(tmp_path / "metrics.csv")) == 1
@@ -64,9 +64,9 @@ def test_a_row_is_on_disk_as_soon_as_it_is_complete(tmp_path: Path, run_events) 
 
 def test_a_later_key_becomes_a_column_and_keeps_the_old_rows(tmp_path: Path) -> None:
     table = CsvTable(tmp_path / "table.csv")
-    table.write([{"a": 1}])
-    table.write([{"a": 2, "b": 3}])
-    table.write([{"b": 4}])
+    table.write_rows([{"a": 1}])
+    table.write_rows([{"a": 2, "b": 3}])
+    table.write_rows([{"b": 4}])
     table.close()
     assert (tmp_path / "table.csv").read_text() == "a,b\n1,\n2,3\n,4\n"
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
@@ -75,25 +75,25 @@ def test_a_later_key_becomes_a_column_and_keeps_the_old_rows(tmp_path: Path) -> 
 def test_a_table_that_exists_is_continued_under_its_own_header(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     table = CsvTable(tmp_path / "table.csv")
-    table.write([{"b": 3}])
-    table.write([{"c": 4}])
+    table.write_rows([{"b": 3}])
+    table.write_rows([{"c": 4}])
     table.close()
     assert (tmp_path / "table.csv").read_text() == "a,b,c\n1,2,\n,3,\n,,4\n"
 
 
 def test_a_table_that_was_removed_begins_anew_with_its_header(tmp_path: Path) -> None:
     table = CsvTable(tmp_path / "table.csv")
-    table.write([{"a": 1}])
+    table.write_rows([{"a": 1}])
     (tmp_path / "table.csv").unlink()
     with pytest.raises(FileNotFoundError):
-        table.write([{"a": 2}])
-    table.write([{"a": 3}])
+        table.write_rows([{"a": 2}])
+    table.write_rows([{"a": 3}])
     table.close()
     assert (tmp_path / "table.csv").read_text() == "a\n3\n"
 
 
 def test_every_episode_has_its_line(tmp_path: Path, run_events) -> None:
-    feed(EpisodesObserver(tmp_path), run_events(updates=2))
+    feed(episodes_observer(tmp_path), run_events(updates=2))
     assert (tmp_path / "episodes.csv").read_text().splitlines() == [
         "env_steps,seconds,return,length,truncated",
         "100,1.0,10.0,50,0", "100,1.0,12.0,50,1", "200,2.0,20.0,50,0", "200,2.0,22.0,50,1",

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rollmill.observe.tensorboard import TensorBoardObserver
+from rollmill.observe.tensorboard import tensorboard_observer
 
 
 def test_tensorboard_reads_back_what_was_written(tmp_path: Path, run_events) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    observer = TensorBoardObserver(tmp_path, 0)
+    observer = tensorboard_observer(tmp_path, 0)
     for event in run_events(updates=3, frame_skip=4):
         observer.receive(event)
     observer.close()
@@ -36,9 +36,9 @@ def test_writing_for_tensorboard_needs_neither_torch_nor_tensorflow(tmp_path: Pa
 import sys
 from pathlib import Path
 from rollmill.events import Progress, Updated
-from rollmill.observe.tensorboard import TensorBoardObserver
+from rollmill.observe.tensorboard import tensorboard_observer
 assert "tensorboard" not in sys.modules
-observer = TensorBoardObserver(Path({str(tmp_path)!r}), 0)
+observer = tensorboard_observer(Path({str(tmp_path)!r}), 0)
 observer.receive(Updated(Progress(), 1, {{"kl": 0.5}}))
 observer.close()
 assert not {{"torch", "tensorflow"}} & set(sys.modules)

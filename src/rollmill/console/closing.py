@@ -29,7 +29,7 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
         "verdict": verdict(summary),
         "speed": _speed(summary),
         "time": _time(summary),
-        "parameters": _shortened(summary.get("parameters_sha256")),
+        "parameters": f"sha256 {digest[:16]}" if (digest := summary.get("parameters_sha256")) else "",
         "saved": _saved(summary),
         "resume": _resume(summary),
         "resumed": _resumed(summary),
@@ -46,9 +46,8 @@ def closing_lines(summary: Mapping[str, Any]) -> list[str]:
 def _flight_log(summary: Mapping[str, Any]) -> str:
     """What the flight log cost, or why it ends early."""
     log = _part(summary, "flight_log")
-    if not log:
-        return ""
-    return str(log.get("lost") or f"{some(log['bytes'], 'byte')}, {log['cpu_share'] * 100:.2f}% of the time")
+    cost = f"{some(log['bytes'], 'byte')}, {log['cpu_share'] * 100:.2f}% of the time" if "bytes" in log else ""
+    return str(log.get("lost") or cost)
 
 
 def _evaluated(summary: Mapping[str, Any]) -> str:
@@ -146,19 +145,20 @@ def _saved(summary: Mapping[str, Any]) -> str:
 
 def _resume(summary: Mapping[str, Any]) -> str:
     """How to continue with a run that ended early, and how exactly that would continue it."""
-    grade, run = summary.get("resume_grade"), summary.get("run")
+    grade, run = summary.get("resume_grade") or "", summary.get("run")
     if run is None or summary.get("status") not in ENDED_EARLY:
-        return str(grade or "")
+        return str(grade)
     if not (_part(summary, "checkpoints").get("last") or (Path(run) / "checkpoints" / "latest").exists()):
-        return str(grade or "")
+        return str(grade)
     return f"rollmill train {run} --resume" + (f" ({grade})" if grade else "")
 
 
 def _resumed(summary: Mapping[str, Any]) -> str:
     points = summary.get("resumed") or []
-    shown = [f"update {count(point.get('update'))} ({count(point.get('env_steps'))} env steps)" for point in points]
+    if not points:
+        return ""
     times = f"{len(points)} times, last " if len(points) > 1 else ""
-    return f"{times}after {shown[-1]}" if shown else ""
+    return f"{times}after update {count(points[-1].get('update'))} ({count(points[-1].get('env_steps'))} env steps)"
 
 
 def _failures(summary: Mapping[str, Any]) -> str:
@@ -193,10 +193,6 @@ def _observers(summary: Mapping[str, Any]) -> str:
             error = record.get("first_error")
             troubled.append(f"{name} ({', '.join(parts)}{f': {error}' if error else ''})")
     return "; ".join(troubled)
-
-
-def _shortened(digest: str | None) -> str:
-    return f"sha256 {digest[:16]}" if digest else ""
 
 
 def _places(run: str | Path | None) -> dict[str, str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from rollmill.console.closing import closing_lines
 from rollmill.console.display import Display
@@ -36,6 +34,7 @@ from rollmill.observe.phrases import (
     shares,
     takeover,
 )
+from rollmill.persist.writing import read_record
 
 WIDEST_TITLE = 24  # characters next to a bar
 KEPT = 100  # different warnings; one that holds a number is new each time, and may not fill memory and screen
@@ -133,16 +132,20 @@ class ConsoleObserver:
         self._window = MetricsWindow(display.interval)
         self._scene = Scene()
         self._stopped: Stopped | None = None
-        self._warnings = _Repeats()
+        self._warnings: Counter[str] = Counter()  # how often each was said
+        self._others = 0  # said beyond those that are kept
 
     def close(self) -> None:
         """Give the terminal back and print the summary."""
         self._display.finish()
-        self._display.say(*(f"warning: {line}" for line in self._warnings.lines()))
+        repeated = [f"said {times} times: {text}" for text, times in self._warnings.items() if times > 1]
+        others = [f"{self._others} others, see the logs"] if self._others else []
+        self._display.say(*(f"warning: {line}" for line in (*repeated, *others)))
         if self._stopped is not None:
             known = {"title": self._scene.title, "run": str(self._run)}
             outcome = {"status": self._stopped.status, "reason": self._stopped.reason}
-            found = _evaluations(self._run)
+            # The observer of evaluations, closed before this one, has added to the file.
+            found = {"evaluations": read_record(self._run / "summary.json").get("evaluations")}
             self._display.say("", *closing_lines({**known, **self._stopped.summary, **found, **outcome}))
 
     def receive(self, event: Event) -> None:
@@ -157,9 +160,7 @@ class ConsoleObserver:
         elif isinstance(event, Said) and event.level == "error":
             self._display.say(f"error: {event.component}: {event.text}")
         elif isinstance(event, Said) and event.level == "warning":
-            if self._warnings.is_new(event.text):
-                # further lines, such as a traceback, are in the log
-                self._display.say(f"warning: {event.component}: {event.text.partition(chr(10))[0]}")
+            self._warn(event)
         elif isinstance(event, WorkerReplaced):
             self._display.say(f"warning: {event.place}: {replacement(event)}")
         elif isinstance(event, ComponentFailed):
@@ -172,33 +173,12 @@ class ConsoleObserver:
             self._scene = self._scene.after(event.progress, row)
             self._display.show(self._scene.view())
 
-
-def _evaluations(run: Path) -> dict[str, Any]:
-    """What the observer of evaluations, closed before the console, has added to the summary."""
-    try:
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {"evaluations": summary["evaluations"]} if "evaluations" in summary else {}
-
-
-class _Repeats:
-    """Texts that come again and again: each is shown once, and counted."""
-
-    def __init__(self) -> None:
-        self._times: Counter[str] = Counter()
-        self._others = 0
-
-    def is_new(self, text: str) -> bool:
-        """Count the text; True if it should be shown."""
-        first, _, _ = text.partition("\n")
-        if first not in self._times and len(self._times) >= KEPT:
+    def _warn(self, event: Said) -> None:
+        """Show a warning once; further lines of it, such as a traceback, are in the log."""
+        text = event.text.partition("\n")[0]
+        if text not in self._warnings and len(self._warnings) >= KEPT:
             self._others += 1
-            return False
-        self._times[first] += 1
-        return self._times[first] == 1
-
-    def lines(self) -> list[str]:
-        """What was not shown, with its number."""
-        repeated = [f"said {times} times: {text}" for text, times in self._times.items() if times > 1]
-        return [*repeated, *([f"{self._others} others, see the logs"] if self._others else [])]
+            return
+        self._warnings[text] += 1
+        if self._warnings[text] == 1:
+            self._display.say(f"warning: {event.component}: {text}")

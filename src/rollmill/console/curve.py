@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from rollmill.events import Event
 from rollmill.launch.caches import font_cache_below_tmp
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import amount, cut
-from rollmill.persist.writing import write_atomically
+from rollmill.persist.writing import read_record, write_atomically
 from rollmill.types import Array
 
 SMOOTHING = 100  # episodes
@@ -48,7 +47,7 @@ def draw_curve(run: Path) -> Path:
         from matplotlib.ticker import FuncFormatter
 
     steps, returns = _read_episodes(run / "episodes.csv")
-    summary = _read_summary(run / "summary.json")
+    summary = read_record(run / "summary.json")
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     _draw_returns(axes, steps, returns)
@@ -125,7 +124,3 @@ def _read_episodes(path: Path) -> tuple[Array, Array]:
     table = np.array([(float(row["env_steps"]), float(row["return"])) for row in rows]).reshape(-1, 2)
     table = table[np.isfinite(table).all(axis=1)]
     return table[:, 0], table[:, 1]
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from rollmill.console.keys import Keys
@@ -17,7 +16,7 @@ from rollmill.observe.observer import Overflow
 LOOK_SECONDS = 0.25  # between two looks at the file and the keys
 KEY = "w"
 HINT = f"keys: {KEY} shows the policy playing"
-_PAGE = re.compile(r"^watch: (http://\S+)$", re.MULTILINE)
+_PAGE = re.compile(r"^watch: http://\S+$", re.MULTILINE)
 
 
 class WatchObserver:
@@ -33,6 +32,7 @@ class WatchObserver:
     def __init__(self, run: Path, say: Callable[[str], None], keys: Keys | None, niceness: int) -> None:
         self._run, self._say, self._keys, self._niceness = run, say, keys, niceness
         self._file = run / "watch"
+        self._output, self._log = run / "logs" / "watch.out", run / "logs" / "watch.log"
         self._is_our_file = False
         self._process: Child | None = None
         self._is_announced = False
@@ -76,42 +76,31 @@ class WatchObserver:
             self._is_our_file = True
 
     def _follow(self) -> None:
-        """Do what the file says."""
-        is_wanted = self._file.exists()
-        if is_wanted and self._process is None and not self._is_over:
-            self._start()
-        elif not is_wanted:
+        """Start or end the process as the file says, and report where the page is, or why there is none."""
+        if not self._file.exists():
             self._is_over = self._is_our_file = False
             if self._process is not None:
-                self._stop()
-        if self._process is not None:
-            self._look_at(self._process)
-
-    def _start(self) -> None:
-        logs = self._run / "logs"
-        logs.mkdir(exist_ok=True)
-        self._say("watch: starting")
-        command = rollmill_command("watch", str(self._run), "--http", self._port())
-        self._process = start_helper(command, self._niceness, logs / "watch.out", logs / "watch.log")
-        self._is_announced = False
-
-    def _stop(self) -> None:
-        assert self._process is not None
-        process, self._process = self._process, None
-        process.end()
-        self._say("watch: off")
-
-    def _look_at(self, process: Child) -> None:
-        """Tell where the page is, or why there is none."""
-        if process.exit_code is not None:
-            process.end()
+                self._process.end()
+                self._process = None
+                self._say("watch: off")
+        elif self._process is None and not self._is_over:
+            self._say("watch: starting")
+            command = rollmill_command("watch", str(self._run), "--http", self._port())
+            self._output.parent.mkdir(exist_ok=True)
+            self._process = start_helper(command, self._niceness, self._output, self._log)
+            self._is_announced = False
+        if self._process is None:
+            return
+        if self._process.exit_code is not None:
+            code = self._process.end()
             self._process, self._is_over = None, True
-            self._say(f"warning: watch: {self._last_words() or f'ended with code {process.exit_code}'}")
-        elif not self._is_announced and (page := _PAGE.search(self._said("watch.out"))):
+            last = self._log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
+            self._say(f"warning: watch: {last.removeprefix('rollmill: ') or f'ended with code {code}'}")
+        elif not self._is_announced and (page := _PAGE.search(self._output.read_text(errors="replace"))):
             self._is_announced = True
-            self._say(f"watch: {page[1]}")
-            with (self._run / "logs" / "watch.log").open("a", encoding="utf-8") as file:
-                file.write(f"watch: {page[1]}\n")
+            self._say(page[0])
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(f"{page[0]}\n")
 
     def _port(self) -> str:
         """What the file names; 0, any free one, unless it does."""
@@ -119,11 +108,3 @@ class WatchObserver:
         if text and not text.isdecimal():
             self._say(f"warning: watch: {self._file} should hold a port or nothing; a free one is taken")
         return text if text.isdecimal() else "0"
-
-    def _last_words(self) -> str:
-        return next(iter(reversed(self._said("watch.log").strip().splitlines())), "").removeprefix("rollmill: ")
-
-    def _said(self, name: str) -> str:
-        with suppress(FileNotFoundError):
-            return (self._run / "logs" / name).read_text(encoding="utf-8", errors="replace")
-        return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TextIO
 
 _ASCII = str.maketrans({"×": "x", "–": "-", "—": "-", "→": "->", "≥": ">=", "≤": "<=", "µ": "u", "…": "..."})
@@ -46,16 +47,6 @@ class Outlet:
             getattr(self._stream, method)(*arguments)
         except (OSError, ValueError):  # a broken pipe, a full disk; a closed stream
             stream, self._stream = self._stream, None
-            _discard_rest(stream)
-
-
-def _discard_rest(stream: TextIO) -> None:
-    """Point a broken stream at nothing: Python would fail with exit code 120 on flushing its buffer at exit."""
-    try:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        try:
-            os.dup2(nothing, stream.fileno())
-        finally:
-            os.close(nothing)
-    except (OSError, ValueError):  # closed, or not backed by a file
-        return
+            # Python would fail with exit code 120 on flushing its buffer at exit.
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:  # closed, or not backed by a file
+                os.dup2(nothing.fileno(), stream.fileno())

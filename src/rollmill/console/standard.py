@@ -12,12 +12,12 @@ from rollmill.console.display import Display
 from rollmill.console.keys import keys_of
 from rollmill.console.live_watch import HINT, WatchObserver
 from rollmill.observe.config import ObserveConfig
-from rollmill.observe.files import CsvObserver, EpisodesObserver, JsonlObserver
+from rollmill.observe.files import csv_observer, episodes_observer, jsonl_observer
 from rollmill.observe.logs import LogObserver
 from rollmill.observe.observer import Observer
 from rollmill.observe.periodic_evaluation import EvaluationObserver
 from rollmill.observe.summary import SummaryObserver
-from rollmill.observe.tensorboard import TensorBoardObserver
+from rollmill.observe.tensorboard import tensorboard_observer
 from rollmill.persist.rewind import last_episodes
 
 
@@ -29,14 +29,14 @@ def default_observers(run: Path, config: ObserveConfig, stream: TextIO | None = 
     """
     past = last_episodes(run)
     observers: list[Observer] = [
-        JsonlObserver(run, config.log_interval, past),
-        CsvObserver(run, config.log_interval, past),
-        EpisodesObserver(run),
+        jsonl_observer(run, config.log_interval, past),
+        csv_observer(run, config.log_interval, past),
+        episodes_observer(run),
         LogObserver(run, config.log_interval),
         SummaryObserver(run, past=past),
     ]
     if config.tensorboard:
-        observers.append(TensorBoardObserver(run, config.log_interval, past))
+        observers.append(tensorboard_observer(run, config.log_interval, past))
     if config.curve:
         observers.append(CurveObserver(run))
     stream, is_shown = stream or sys.stdout, config.console != "none"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any
 
 from rollmill.events import Event, Progress, Said, Stopped
@@ -43,8 +42,8 @@ class Dispatcher:
             raise ValueError(f"observers need different names, got {names}")
         say = say or self._publish_said
         self._mailboxes = [Mailbox(observer, say, capacity, hold_seconds) for observer in observers]
-        self._users = [(Mailbox(user, say, user.capacity, hold_seconds), user) for user in users]
-        readers = [(mailbox, user.trajectories_after) for mailbox, user in self._users if UnrollLent in user.kinds]
+        self._users = [Mailbox(user, say, user.capacity, hold_seconds) for user in users]
+        readers = [mailbox for mailbox in self._users if UnrollLent in mailbox.observer.kinds]
         self.tap = TrajectoryTap(readers, spare_slots) if readers else None
         self._progress = Progress()
         self._begun = time.perf_counter()
@@ -53,7 +52,7 @@ class Dispatcher:
     def start(self) -> None:
         """Start the threads that deliver."""
         self._begun = time.perf_counter()
-        for mailbox in self._all():
+        for mailbox in (*self._mailboxes, *self._users):
             mailbox.start()
 
     def publish(self, event: Event) -> None:
@@ -81,26 +80,25 @@ class Dispatcher:
             return
         self._notify_users(stopped)
         self._are_dismissed = True
-        for mailbox, _ in self._users:
+        for mailbox in self._users:
             mailbox.finish()
-        late = _still_busy([mailbox for mailbox, _ in self._users], timeout)
+        late = _still_busy(self._users, timeout)
         for mailbox in late:
             mailbox.skip()
         hung = _still_busy(late, timeout)
-        for mailbox, user in self._users:
+        for mailbox in self._users:
             if mailbox in hung:
                 mailbox.write_off()
-                user.abandon()
+                mailbox.observer.abandon()
             else:
                 mailbox.close_observer()
 
     def losses(self) -> dict[str, str]:
         """Per observer that failed: its first error and how many events it lost; `flush` first to know of them all."""
-        deliveries = {mailbox.observer.name: mailbox.delivery for mailbox in self._mailboxes}
         return {
-            name: f"{delivery.first_error} ({delivery.errors + delivery.dropped} events lost)"
-            for name, delivery in deliveries.items()
-            if delivery.first_error
+            mailbox.observer.name: f"{error} ({mailbox.delivery.errors + mailbox.delivery.dropped} events lost)"
+            for mailbox in self._mailboxes
+            if (error := mailbox.delivery.first_error)
         }
 
     def close(self, timeout: float = 30.0) -> None:
@@ -111,10 +109,10 @@ class Dispatcher:
         deadline = time.monotonic() + timeout
         if not self._are_dismissed:  # the run broke off: there is no end to report
             self._are_dismissed = True
-            for mailbox, user in self._users:
-                mailbox.finish()
-                mailbox.skip()
-                user.abandon()
+            for user in self._users:
+                user.finish()
+                user.skip()
+                user.observer.abandon()
         for mailbox in self._mailboxes:
             mailbox.finish()
         # An observer that is still inside `receive` is not closed: it would have to expect that at any moment.
@@ -126,35 +124,31 @@ class Dispatcher:
     def report(self) -> dict[str, dict[str, Any]]:
         """Per observer: events delivered and dropped, errors, what it cost the run; see `Delivery`."""
         seconds = time.perf_counter() - self._begun
-        return {mailbox.observer.name: mailbox.delivery.record(seconds) for mailbox in self._all()}
+        mailboxes = (*self._mailboxes, *self._users)
+        return {mailbox.observer.name: mailbox.delivery.record(seconds) for mailbox in mailboxes}
 
     def __enter__(self) -> Dispatcher:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _all(self) -> list[Mailbox]:
-        return [*self._mailboxes, *(mailbox for mailbox, _ in self._users)]
-
     def _notify_users(self, event: Event) -> None:
-        for mailbox, user in self._users:
-            if type(event) in user.kinds:
+        for mailbox in self._users:
+            if type(event) in mailbox.observer.kinds:
                 mailbox.put(event)
 
     def _publish_said(self, text: str) -> None:
         self.publish(Said(self._progress, "observe", text, "warning"))
 
 
-def _still_busy(mailboxes: Sequence[Mailbox], timeout: float) -> list[Mailbox]:
+def _still_busy(mailboxes: Sequence[Mailbox[UserObserver]], timeout: float) -> list[Mailbox[UserObserver]]:
     """Those whose thread has not ended by then."""
     deadline = time.monotonic() + timeout
     return [mailbox for mailbox in mailboxes if not mailbox.join(deadline - time.monotonic())]
 
 
-def _close_each(mailboxes: Sequence[Mailbox]) -> None:
+def _close_each(mailboxes: Sequence[Mailbox[Observer]]) -> None:
     for mailbox in mailboxes:
         mailbox.close_observer()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from rollmill.events import Checkpointing, EpisodesEnded, Event
 from rollmill.observe.metrics import NONE_ENDED, MetricsWindow
@@ -15,59 +14,41 @@ from rollmill.observe.observer import Overflow
 from rollmill.persist.writing import AppendedFile, to_json, write_atomically
 
 
-class CsvTable:
+class CsvTable(AppendedFile):
     """A CSV file whose columns may grow: a new key rewrites the file once, with the old rows left empty there.
 
     A file that exists is continued under its own header.
     """
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
-        self._file = AppendedFile(path)
+        super().__init__(path)
         self._columns = list(columns)
         self._has_begun = False
 
-    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def write_rows(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append rows; missing keys stay empty."""
-        rows = list(rows)
-        is_empty = self._file.open() == 0  # also if it was removed and is begun again
+        is_empty = self.open() == 0  # also if it was removed and is begun again
         if not self._has_begun and not is_empty:
-            self._columns = self._read_header()
+            with self.path.open(encoding="utf-8", newline="") as file:
+                self._columns = next(csv.reader(file))
         new = [key for key in dict.fromkeys(key for row in rows for key in row) if key not in self._columns]
         if new and not is_empty:
-            self._widen(new)
+            self.close()
+            with self.path.open(encoding="utf-8", newline="") as file:
+                old_rows = list(csv.DictReader(file))
+            write_atomically(self.path, _csv_text([*self._columns, *new], old_rows))
         self._columns += new
         self._has_begun = True
-        self._file.write(csv_text(self._columns, rows, is_empty))
-
-    def sync(self) -> None:
-        """Wait until what was written would survive a power cut."""
-        self._file.sync()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _read_header(self) -> list[str]:
-        with self._file.path.open(encoding="utf-8", newline="") as file:
-            return next(csv.reader(file))
-
-    def _widen(self, new: Sequence[str]) -> None:
-        self._file.close()
-        with self._file.path.open(encoding="utf-8", newline="") as file:
-            old_rows = list(csv.DictReader(file))
-        write_atomically(self._file.path, csv_text([*self._columns, *new], old_rows))
+        self.write(_csv_text(self._columns, rows, is_empty))
 
 
-F = TypeVar("F", AppendedFile, CsvTable)
-
-
-class FileObserver(ABC, Generic[F]):
-    """Base of the observers that write one file: what was written before a checkpoint survives a power cut after it."""
+class FileObserver:
+    """Writes one file by `take`; what was written before a checkpoint survives a power cut after it."""
 
     overflow: Overflow = "block"
 
-    def __init__(self, file: F) -> None:
-        self._file: F = file
+    def __init__(self, name: str, file: AppendedFile, take: Callable[[Event], None]) -> None:
+        self.name, self._file, self._take = name, file, take
 
     def receive(self, event: Event) -> None:
         """Write what the event completes."""
@@ -79,56 +60,44 @@ class FileObserver(ABC, Generic[F]):
         """Close the file."""
         self._file.close()
 
-    @abstractmethod
-    def _take(self, event: Event) -> None:
-        """Write the lines that an event is worth."""
 
-
-class JsonlObserver(FileObserver[AppendedFile]):
+def jsonl_observer(run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> FileObserver:
     """Writes metrics.jsonl, one JSON object per row."""
+    file, window = AppendedFile(run / "metrics.jsonl"), MetricsWindow(interval, past)
 
-    name = "jsonl"
+    def take(event: Event) -> None:
+        if row := window.add(event):
+            file.write(to_json(row.flat()) + "\n")
 
-    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
-        super().__init__(AppendedFile(run / "metrics.jsonl"))
-        self._window = MetricsWindow(interval, past)
-
-    def _take(self, event: Event) -> None:
-        if row := self._window.add(event):
-            self._file.write(to_json(row.flat()) + "\n")
+    return FileObserver("jsonl", file, take)
 
 
-class CsvObserver(FileObserver[CsvTable]):
+def csv_observer(run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> FileObserver:
     """Writes metrics.csv, the same rows as a table."""
+    table, window = CsvTable(run / "metrics.csv"), MetricsWindow(interval, past)
 
-    name = "csv"
+    def take(event: Event) -> None:
+        if row := window.add(event):
+            table.write_rows([row.flat()])
 
-    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
-        super().__init__(CsvTable(run / "metrics.csv"))
-        self._window = MetricsWindow(interval, past)
-
-    def _take(self, event: Event) -> None:
-        if row := self._window.add(event):
-            self._file.write([row.flat()])
+    return FileObserver("csv", table, take)
 
 
-class EpisodesObserver(FileObserver[CsvTable]):
+def episodes_observer(run: Path) -> FileObserver:
     """Writes episodes.csv, one line per episode, numbered by the env steps of the update it ended in."""
-
-    name = "episodes"
     columns = ("env_steps", "seconds", "return", "length", "truncated")
+    table = CsvTable(run / "episodes.csv", columns)
 
-    def __init__(self, run: Path) -> None:
-        super().__init__(CsvTable(run / "episodes.csv", self.columns))
-
-    def _take(self, event: Event) -> None:
+    def take(event: Event) -> None:
         if isinstance(event, EpisodesEnded):
             where = (event.progress.env_steps, round(event.progress.seconds, 6))
             ended = zip(event.returns, event.lengths, map(int, event.truncated), strict=True)
-            self._file.write([dict(zip(self.columns, (*where, *episode), strict=True)) for episode in ended])
+            table.write_rows([dict(zip(columns, (*where, *episode), strict=True)) for episode in ended])
+
+    return FileObserver("episodes", table, take)
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], needs_header: bool = True) -> str:
+def _csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], needs_header: bool = True) -> str:
     """The rows as lines of CSV; missing keys stay empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")

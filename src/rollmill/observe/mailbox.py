@@ -7,11 +7,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rollmill.events import Event, Stopped
 from rollmill.observe.calls import HookFailed, UnrollLent
 from rollmill.observe.observer import Observer, Overflow
+
+ObserverT = TypeVar("ObserverT", bound=Observer, covariant=True)
 
 CAPACITY = 1024  # events that may wait for an observer
 HOLD_SECONDS = 10.0  # that the run waits for a "block" observer to make room, before it loses events like the others
@@ -40,6 +42,10 @@ class Delivery:
     detached: int = 0  # 1: it gets no more events
     first_error: str = ""
 
+    def blame(self, complaint: str) -> None:
+        """Keep the first complaint."""
+        self.first_error = self.first_error or complaint
+
     def record(self, seconds: float) -> dict[str, Any]:
         """The counts for the summary; `seconds` is how long the run has lasted."""
         counts = asdict(self)
@@ -50,19 +56,13 @@ class Delivery:
         return counts
 
 
-class Mailbox:
+class Mailbox(Generic[ObserverT]):
     """Holds at most `capacity` events for an observer and hands them over in a daemon thread of its own.
 
     One thread each, because a slow observer that may drop events must not hold up one that may not.
     """
 
-    def __init__(
-        self,
-        observer: Observer,
-        say: Callable[[str], None],
-        capacity: int = CAPACITY,
-        hold_seconds: float = HOLD_SECONDS,
-    ) -> None:
+    def __init__(self, observer: ObserverT, say: Callable[[str], None], capacity: int, hold_seconds: float) -> None:
         self.observer = observer
         self.overflow: Overflow = observer.overflow  # "drop" once a "block" observer has kept the run waiting too long
         self.delivery = Delivery()
@@ -72,8 +72,7 @@ class Mailbox:
         self._is_urgent = False  # what is queued should not wait for the next batch
         self._tick, self._brisk_until = TICK, 0.0
         self._is_finishing = self._is_skipping = False
-        self._queued = 0  # events ever accepted
-        self._handled = 0  # of them
+        self._queued = self._handled = 0  # events ever accepted, and those of them that are done with
         self._failures_in_a_row = 0
         self._thread = threading.Thread(target=self._deliver, name=f"observe-{observer.name}", daemon=True)
 
@@ -91,7 +90,7 @@ class Mailbox:
         """Queue an event if there is room, or will be soon; whether it was queued. `Stopped` always is."""
         must_arrive = isinstance(event, Stopped)
         if not must_arrive and not self._has_room():
-            self.hold_up(self._wait_for_room)
+            self.hold_up(self._changed, self._has_room)
         with self._changed:
             if self.is_closed or not (must_arrive or self._has_room()):
                 self.delivery.dropped += 1
@@ -103,40 +102,43 @@ class Mailbox:
                 self._brisk_until = time.perf_counter() + UNROLL_SECONDS
                 is_urgent = is_urgent or self._tick == TICK
             if is_urgent:
-                self._hurry()
+                self.hurry()
         return True
 
     def refuse(self) -> None:
-        """Count an event for which there was no room."""
+        """Count an event for which there was no room; in any thread."""
         with self._changed:
             self.delivery.dropped += 1
 
-    def hold_up(self, wait: Callable[[float], bool]) -> bool:
-        """Have the run wait for a "block" observer: `wait(seconds)` returns whether there is room now, as does this.
+    def hold_up(self, changed: threading.Condition, has_room: Callable[[], bool]) -> bool:
+        """Have the run wait for a "block" observer until `has_room`, which is looked at when `changed` is notified.
 
-        If there is none, the run does not wait for this observer again. A "drop" observer is not waited for.
+        If there is none in time, the run does not wait for this observer again. A "drop" observer is not waited for.
+        Returns whether there is room.
         """
         if self.overflow != "block" or threading.current_thread() is self._thread:
             return False  # an observer that publishes something itself can't wait for itself
         begun = time.perf_counter()
-        has_room = wait(self._hold_seconds)
+        with changed:
+            is_in_time = changed.wait_for(has_room, timeout=self._hold_seconds)
         self.delivery.blocked_seconds += time.perf_counter() - begun
-        if not has_room:
+        if not is_in_time:
             self.overflow = "drop"
             complaint = f"it held up the run for {self._hold_seconds:g} s"
-            self.delivery.first_error = self.delivery.first_error or complaint
+            self.delivery.blame(complaint)
             self._say(f"observer {self.observer.name}: {complaint}; from now on it loses events when it is too slow")
-        return has_room
+        return is_in_time
 
     def hurry(self) -> None:
         """Have what is queued handed over at once, not with the next batch."""
         with self._changed:
-            self._hurry()
+            self._is_urgent = True
+            self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything queued so far has been handed over; False if that takes longer than `timeout` s."""
         with self._changed:
-            self._hurry()
+            self.hurry()
             goal = self._queued
             return self._changed.wait_for(lambda: self._handled >= goal, timeout=max(0.0, timeout))
 
@@ -161,7 +163,7 @@ class Mailbox:
         with self._changed:
             self.delivery.detached = 1
             self.delivery.cut_off += self._queued - self._handled
-        self.delivery.first_error = self.delivery.first_error or "it was still busy when the run was over"
+        self.delivery.blame("it was still busy when the run was over")
 
     def close_observer(self) -> None:
         """Close the observer; a failure to do so is counted and reported like any other."""
@@ -174,14 +176,6 @@ class Mailbox:
 
     def _has_room(self) -> bool:
         return self.is_closed or len(self._events) < self._capacity
-
-    def _wait_for_room(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(self._has_room, timeout=seconds)
-
-    def _hurry(self) -> None:
-        self._is_urgent = True
-        self._changed.notify_all()
 
     def _deliver(self) -> None:
         while self._wait_for_batch():
@@ -220,22 +214,23 @@ class Mailbox:
         try:
             call(*arguments)
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            self.delivery.errors += 1
-            if self.delivery.errors == 1:
-                shown = str(error) if isinstance(error, HookFailed | Gone) else repr(error)
-                self.delivery.first_error = self.delivery.first_error or _one_line(error)
-                self._say(f"observer {self.observer.name} failed, the run continues without what it lost: {shown}")
-            self._failures_in_a_row = 0 if isinstance(error, OSError) else self._failures_in_a_row + 1
-            is_hopeless = isinstance(error, Gone) or self._failures_in_a_row == FAILURES_IN_A_ROW
-            if is_hopeless and not self.delivery.detached:
-                self.delivery.detached = 1
-                why = str(error) if isinstance(error, Gone) else f"after {FAILURES_IN_A_ROW} failures in a row"
-                self._say(f"observer {self.observer.name} is detached {why}")
+            self._failed(error)
             return False
         self._failures_in_a_row = 0
         return True
 
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, OSError | HookFailed | Gone) and text else f"{type(error).__name__}: {text}"
+    def _failed(self, error: BaseException) -> None:
+        name, delivery = self.observer.name, self.delivery
+        delivery.errors += 1
+        if delivery.errors == 1:
+            shown = str(error) if isinstance(error, HookFailed | Gone) else repr(error)
+            text = " ".join(str(error).split())
+            is_clear = isinstance(error, OSError | HookFailed | Gone) and text
+            delivery.blame(text if is_clear else f"{type(error).__name__}: {text}")
+            self._say(f"observer {name} failed, the run continues without what it lost: {shown}")
+        self._failures_in_a_row = 0 if isinstance(error, OSError) else self._failures_in_a_row + 1
+        is_hopeless = isinstance(error, Gone) or self._failures_in_a_row == FAILURES_IN_A_ROW
+        if is_hopeless and not delivery.detached:
+            delivery.detached = 1
+            why = str(error) if isinstance(error, Gone) else f"after {FAILURES_IN_A_ROW} failures in a row"
+            self._say(f"observer {name} is detached {why}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import shutil
 from collections.abc import Callable
@@ -13,6 +12,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
+
 from rollmill.events import Checkpointed, Event, RunStarted, Stopped
 from rollmill.launch.children import Child, rollmill_command
 from rollmill.launch.helper import start_helper
@@ -21,7 +22,7 @@ from rollmill.observe.files import CsvTable
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import amount, count, some
 from rollmill.persist.best import EvaluatedCheckpoints, best_in
-from rollmill.persist.writing import to_json, write_atomically
+from rollmill.persist.writing import read_record, to_json, write_atomically
 
 LOOK_SECONDS = 0.2  # between two looks at the process
 
@@ -33,10 +34,13 @@ class EvaluationRow:
     env_steps: int  # of the checkpoint
     updates: int
     episodes: int
-    mean: float  # raw return
+    mean: FiniteFloat  # raw return
     low: float | None  # 95 % interval of the mean; None of a single episode
     high: float | None
     seconds: float  # that the evaluation took, its start-up included
+
+
+_ROW = TypeAdapter(EvaluationRow)
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,8 @@ class EvaluationObserver:
     overflow: Overflow = "drop"
 
     def __init__(self, run: Path, config: EvaluateConfig, say: Callable[[str], None]) -> None:
-        assert config.seconds is not None
         self._run, self._config, self._say = run, config, say
-        self._seconds = config.seconds
+        self._seconds = math.inf if config.seconds is None else config.seconds
         self._table = CsvTable(run / "evaluations.csv")
         self._checkpoints = EvaluatedCheckpoints(run / "checkpoints")
         self._rows: list[EvaluationRow] = []
@@ -113,9 +116,7 @@ class EvaluationObserver:
             given_up.process.end()
             self._checkpoints.let_go(given_up.held)
             shutil.rmtree(given_up.folder, ignore_errors=True)
-            self._log(
-                f"the evaluation at {count(given_up.checkpoint.progress.env_steps)} steps was not finished in time"
-            )
+            self._log(f"the evaluation at {_steps(given_up)} was not finished in time")
 
     def _start(self, checkpoint: Checkpointed, niceness: int) -> None:
         try:
@@ -128,9 +129,8 @@ class EvaluationObserver:
         logs = self._run / "logs"
         logs.mkdir(exist_ok=True)
         folder.parent.mkdir(exist_ok=True)
-        episodes = str(self._config.episodes)
-        alone = ("--no-baselines", "--no-examine")
-        command = rollmill_command("evaluate", str(held), "--episodes", episodes, *alone, "--out", str(folder))
+        options = ("--episodes", str(self._config.episodes), "--no-baselines", "--no-examine", "--out", str(folder))
+        command = rollmill_command("evaluate", str(held), *options)
         process = start_helper(command, niceness, logs / "evaluate.out", logs / "evaluate.log")
         self._running = _Running(process, checkpoint, held, folder, self._begun)
 
@@ -142,11 +142,9 @@ class EvaluationObserver:
         ended.process.end()
         if row is None:
             self._checkpoints.let_go(ended.held)
-            how = f"ended with code {ended.process.exit_code}; see {self._run / 'logs' / 'evaluate.log'}"
             if not self._has_complained:
-                self._say(
-                    f"warning: evaluate: the evaluation at {count(ended.checkpoint.progress.env_steps)} steps {how}"
-                )
+                how = f"ended with code {ended.process.exit_code}; see {self._run / 'logs' / 'evaluate.log'}"
+                self._say(f"warning: evaluate: the evaluation at {_steps(ended)} {how}")
             self._has_complained = True
             return
         is_best = all(row.mean > before.mean for before in self._rows)
@@ -155,12 +153,10 @@ class EvaluationObserver:
             self._checkpoints.keep(ended.held, row.updates)
         else:
             self._checkpoints.let_go(ended.held)
-        self._table.write([asdict(row)])
-        line = (
-            f"evaluation at {count(row.env_steps)} steps: {amount(row.mean)} "
-            f"[{amount(row.low)}, {amount(row.high)}], {some(row.episodes, 'episode')}"
-            + (", the best so far" * is_best)
-        )
+        self._table.write_rows([asdict(row)])
+        interval = f"[{amount(row.low)}, {amount(row.high)}]"
+        best = ", the best so far" if is_best else ""
+        line = f"evaluation at {_steps(ended)}: {amount(row.mean)} {interval}, {some(row.episodes, 'episode')}{best}"
         self._say(line)
         self._log(line)
 
@@ -173,37 +169,34 @@ class EvaluationObserver:
         best = max(self._rows, key=lambda row: row.mean)
         found: dict[str, Any] = {"count": len(self._rows), "best": asdict(best), "last": asdict(self._rows[-1])}
         path = self._run / "summary.json"
-        with suppress(FileNotFoundError, ValueError):
-            summary = json.loads(path.read_text(encoding="utf-8"))
+        if summary := read_record(path):
             best_path = best_in(self._checkpoints.folder)  # it may be a later one by now
-            if isinstance(summary.get("checkpoints"), dict) and best_path is not None:
+            if "checkpoints" in summary and best_path is not None:
                 summary["checkpoints"]["best"] = str(best_path)
             write_atomically(path, to_json({**summary, "evaluations": found}, indent=2) + "\n")
 
 
+def _steps(running: _Running) -> str:
+    return f"{count(running.checkpoint.progress.env_steps)} steps"
+
+
 def _read_row(ended: _Running, seconds: float) -> EvaluationRow | None:
     """What the process has found; None if it failed."""
-    try:
-        record = json.loads((ended.folder / "evaluation.json").read_text(encoding="utf-8"))
-        numbers = int(record["episodes"]), float(record["mean"]), record["low"], record["high"]
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
-    if ended.process.exit_code != 0 or not math.isfinite(numbers[1]):
+    if ended.process.exit_code != 0:
         return None
     progress = ended.checkpoint.progress
-    return EvaluationRow(progress.env_steps, progress.updates, *numbers, round(seconds, 3))
+    known = {"env_steps": progress.env_steps, "updates": progress.updates, "seconds": round(seconds, 3)}
+    with suppress(ValidationError):
+        return _ROW.validate_python(read_record(ended.folder / "evaluation.json") | known)
+    return None
 
 
 def _read_rows(path: Path) -> list[EvaluationRow]:
     """The evaluations of earlier processes, as far as the file is whole."""
-    if not path.is_file():
-        return []
     rows = []
-    with path.open(encoding="utf-8", newline="") as file:
-        for values in csv.DictReader(file):
-            with suppress(TypeError, ValueError, KeyError):
-                whole = {key: int(values[key]) for key in ("env_steps", "updates", "episodes")}
-                mean, seconds = float(values["mean"]), float(values["seconds"])
-                low, high = (float(values[key]) if values[key] else None for key in ("low", "high"))
-                rows.append(EvaluationRow(**whole, mean=mean, low=low, high=high, seconds=seconds))
+    if path.is_file():
+        with path.open(encoding="utf-8", newline="") as file:
+            for values in csv.DictReader(file):
+                with suppress(ValidationError):
+                    rows.append(_ROW.validate_python({key: value or None for key, value in values.items()}))
     return rows

@@ -99,14 +99,17 @@ class ProcessObserver(UserObserver):
 
     def _ask(self, thing: Any) -> None:
         """Send something and wait for the answer: an exception to raise here, or None."""
-        if self._link is None:
+        if self._link is None or self._process is None:
             raise Gone("because its process is not there")
         try:
             self._link.send(thing)
             answer: Exception | None = self._link.recv()
         except (EOFError, OSError):
             self._hang_up()
-            raise Gone(f"because its process {self._ending()}") from None
+            how = "does not answer"
+            if self._process.wait(END_SECONDS) and (code := self._process.exit_code) is not None:
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            raise Gone(f"because its process {how}") from None
         if answer is not None:
             raise answer
 
@@ -114,14 +117,6 @@ class ProcessObserver(UserObserver):
         link, self._link = self._link, None
         if link is not None:
             link.close()
-
-    def _ending(self) -> str:
-        assert self._process is not None
-        self._process.wait(END_SECONDS)
-        code = self._process.exit_code
-        if code is None:
-            return "does not answer"
-        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def main(link: int, memory: int) -> None:

@@ -15,40 +15,38 @@ from rollmill.observe.metrics import NONE_ENDED, MetricsWindow, Row
 from rollmill.persist.writing import AppendedFile, unused
 
 
-class TensorBoardObserver(FileObserver[AppendedFile]):
+def tensorboard_observer(run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> FileObserver:
     """Writes scalars below <run>/tensorboard; the x axis is env steps (agent decisions)."""
+    name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
+    file, window = AppendedFile(unused(run / "tensorboard" / name)), MetricsWindow(interval, past)
+    random_return: float | None = None
 
-    name = "tensorboard"
-
-    def __init__(self, run: Path, interval: float, past: EpisodesEnded = NONE_ENDED) -> None:
-        name = f"events.out.tfevents.{time.time():.0f}.{socket.gethostname()}"
-        super().__init__(AppendedFile(unused(run / "tensorboard" / name)))
-        self._window = MetricsWindow(interval, past)
-        self._random_return: float | None = None
-
-    def _take(self, event: Event) -> None:
+    def take(event: Event) -> None:
         """Write a row whenever one is complete, with the random baseline next to the return."""
+        nonlocal random_return
         if isinstance(event, RunStarted):
-            self._random_return = event.random_return
-        if row := self._window.add(event):
-            self._write(scalars(row, self._random_return), row.progress.env_steps)
+            random_return = event.random_return
+        if row := window.add(event):
+            _write(file, scalars(row, random_return), row.progress.env_steps)
 
-    def _write(self, values: Mapping[str, float], step: int) -> None:
-        # Imported here, in the observer's own thread: about 0.35 s that a run without TensorBoard doesn't pay.
-        from tensorboard.compat.proto.event_pb2 import Event as Record
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
+    return FileObserver("tensorboard", file, take)
 
-        now = time.time()
-        self._file.path.parent.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
-        records = [Record(wall_time=now, file_version="brain.Event:2")] if self._file.open() == 0 else []
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-        records.append(Record(wall_time=now, step=step, summary=summary))
-        framed = io.BytesIO()
-        writer = RecordWriter(framed)  # adds length and checksums around each record
-        for record in records:
-            writer.write(record.SerializeToString())
-        self._file.write(framed.getvalue())
+
+def _write(file: AppendedFile, values: Mapping[str, float], step: int) -> None:
+    # Imported here, in the observer's own thread: about 0.35 s that a run without TensorBoard doesn't pay.
+    from tensorboard.compat.proto.event_pb2 import Event as Record
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    now = time.time()
+    file.path.parent.mkdir(exist_ok=True)  # each time: it may have been removed with all that was in it
+    framed = io.BytesIO()
+    writer = RecordWriter(framed)  # adds length and checksums around each record
+    if file.open() == 0:
+        writer.write(Record(wall_time=now, file_version="brain.Event:2").SerializeToString())
+    summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+    writer.write(Record(wall_time=now, step=step, summary=summary).SerializeToString())
+    file.write(framed.getvalue())
 
 
 def scalars(row: Row, random_return: float | None) -> dict[str, float]:

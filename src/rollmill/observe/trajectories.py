@@ -12,7 +12,7 @@ from time import perf_counter
 from rollmill import nested
 from rollmill.events import Progress
 from rollmill.learners.tap import Trajectory
-from rollmill.observe.calls import UnrollLent
+from rollmill.observe.calls import UnrollLent, UserObserver
 from rollmill.observe.hooks import Unroll
 from rollmill.observe.mailbox import Mailbox
 from rollmill.types import Array
@@ -35,9 +35,8 @@ class TrajectoryTap:
     another thread gave back meanwhile could be counted twice.
     """
 
-    def __init__(self, readers: Sequence[tuple[Mailbox, float]], spare_slots: int) -> None:
-        self._readers = readers  # and the fraction of the training from which on each of them wants unrolls
-        self._spare_slots = spare_slots
+    def __init__(self, readers: Sequence[Mailbox[UserObserver]], spare_slots: int) -> None:
+        self._readers, self._spare_slots = readers, spare_slots
         self._lent: Counter[int] = Counter()  # slots by actor
         self._read: deque[Trajectory] = deque()  # by every reader, to be given back
         self._changed = threading.Condition()
@@ -46,11 +45,12 @@ class TrajectoryTap:
         """Take the slot over for the observers that want it; False if none does or may."""
         self._give_back()  # not counted as handing over: without us the learner would do it itself
         begun, fraction = perf_counter(), progress.fraction
-        wanting = [mailbox for mailbox, after in self._readers if fraction >= after and not mailbox.is_closed]
+        readers = [mailbox for mailbox in self._readers if not mailbox.is_closed]
+        wanting = [mailbox for mailbox in readers if fraction >= mailbox.observer.trajectories_after]
         if not wanting:
             return False
-        wait = partial(self._wait_for_slot, trajectory.actor)
-        is_ours = self._has_slot(trajectory.actor) or any(mailbox.hold_up(wait) for mailbox in wanting)
+        has_slot = partial(self._has_slot, trajectory.actor)
+        is_ours = has_slot() or any(mailbox.hold_up(self._changed, has_slot) for mailbox in wanting)
         if is_ours:
             self._lend(trajectory, progress, wanting)
         else:
@@ -61,7 +61,7 @@ class TrajectoryTap:
             mailbox.delivery.handover_seconds += spent
         return is_ours
 
-    def _lend(self, trajectory: Trajectory, progress: Progress, readers: Sequence[Mailbox]) -> None:
+    def _lend(self, trajectory: Trajectory, progress: Progress, readers: Sequence[Mailbox[UserObserver]]) -> None:
         self._lent[trajectory.actor] += 1
         loan = _Loan(trajectory, len(readers))
         # Read-only, so that no observer can change what others read.
@@ -84,10 +84,6 @@ class TrajectoryTap:
         """Whether another slot of the actor may be lent."""
         self._give_back()
         return self._lent[actor] < self._spare_slots
-
-    def _wait_for_slot(self, actor: int, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(partial(self._has_slot, actor), timeout=seconds)
 
     def _give_back(self) -> None:
         """Let the actors have the slots that every reader is done with."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Sequence
+from itertools import chain, count
 from typing import Any, get_args
 
 from rollmill.errors import Refused, nearest
@@ -45,14 +46,9 @@ def _user_observer(hooks: Hooks, config: ObserverConfig | None, key: str, taken:
         raise Refused(f"{key}: {own}.{unknown} is not a hook, so it would never be called; {nearest(unknown, HOOKS)}")
     if not kinds_wanted(hooks):
         raise Refused(f"{key}: {own} has no hook, so it would see nothing; give it one of {', '.join(HOOKS)}")
-    name = _unused((config and config.name) or own, taken)
+    wanted = (config and config.name) or own
+    numbered = chain([wanted], (f"{wanted}-{number}" for number in count(2)))
+    name = next(name for name in numbered if name not in taken and name not in STANDARD)
     if config is not None and config.where == "process":
         return ProcessObserver(config, hooks, name, overflow, capacity)
     return UserObserver(hooks, name, overflow, capacity)
-
-
-def _unused(name: str, taken: Collection[str]) -> str:
-    number, unused = 2, name
-    while unused in taken or unused in STANDARD:
-        unused, number = f"{name}-{number}", number + 1
-    return unused

@@ -22,9 +22,8 @@ from rollmill.launch.process import usable_cores
 from rollmill.launch.sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.numerics import require
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
-from rollmill.profiling.span import Span
+from rollmill.profiling.span import Span, Usage, family_usage, spent
 from rollmill.profiling.stacks import read_samples, speedscope
-from rollmill.profiling.usage import Usage, family_usage, spent
 from rollmill.settings import load_config
 
 # The profile ends the run and prints the table; everything else is as in any training.
@@ -56,20 +55,20 @@ class Window:
         self._stacks, self._sampler = stacks, Sampler("main", stacks)
         self._opened: float | None = None
         self._closed: float | None = None
-        self._before: dict[int, Usage] = {}
-        self._after: dict[int, Usage] = {}
-        self._span = Span(Progress(0, 0, 0, 0))
+        self._before: Usage = {}
+        self.used: Usage = {}  # between opening and closing, of every process that existed at the end
+        self.span = Span(Progress())
 
     def see(self, event: Updated) -> None:
         """Open with the first update; count the others until it is closed."""
         if self._opened is None:
-            self._span = Span(event.progress)
+            self.span = Span(event.progress)
             self._before = family_usage(os.getpid())
             (self._stacks / BEGUN).touch()
             self._sampler.start()
             self._opened = perf_counter()  # last: a signal in between finds nothing to close
         elif self._closed is None:
-            self._span.extend(event)
+            self.span.extend(event)
 
     def close(self) -> None:
         """Stop sampling. A signal handler may call it, so it never waits for another thread."""
@@ -79,7 +78,7 @@ class Window:
         self._sampler.end()
         with suppress(OSError):  # a full disk: workers end by themselves soon
             (self._stacks / OVER).touch()
-        self._after = family_usage(os.getpid())  # while the workers are alive
+        self.used = spent(self._before, family_usage(os.getpid()))  # while the workers are alive
 
     def finish(self) -> None:
         """Wait until the stacks are written."""
@@ -91,25 +90,6 @@ class Window:
     def seconds(self) -> float:
         """How long it is, or was, open."""
         return 0.0 if self._opened is None else (self._closed or perf_counter()) - self._opened
-
-    @property
-    def updates(self) -> int:
-        """Updates between the first and the last that were seen."""
-        return self._span.updates
-
-    def record(self) -> dict[str, Any]:
-        """Speed, CPU seconds by process, and the components' own clocks."""
-        return {
-            "seconds": self.seconds,
-            "steps_per_second": self._span.steps / max(self._span.seconds, 1e-9),
-            "updates": self.updates,
-            "clocks": self._span.shares,
-        }
-
-    @property
-    def used(self) -> dict[int, tuple[str, float]]:
-        """Name and CPU seconds of every process that existed at the end."""
-        return spent(self._before, self._after)
 
 
 def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | None) -> Profiled:
@@ -133,7 +113,10 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
         "wanted_seconds": seconds,
         "is_interrupted": bool(experiment.signal),
         "cores": len(usable_cores()),
-        **window.record(),
+        "seconds": window.seconds,
+        "steps_per_second": window.span.steps / max(window.span.seconds, 1e-9),
+        "updates": window.span.updates,
+        "clocks": window.span.shares,
         "overhead": sum(sampled.overhead for sampled in samples) / window.seconds,
         "functions": rows_of(samples),
         "processes": processes_of(samples, window.used),
@@ -154,12 +137,12 @@ def _watch(experiment: Experiment, seconds: float, stacks: Path) -> Window:
         for event in experiment.run():
             if isinstance(event, Updated) and not experiment.signal:
                 window.see(event)
-                if window.updates and window.seconds >= seconds:
+                if window.span.updates and window.seconds >= seconds:
                     experiment.stop()
     finally:
         del os.environ[FOLDER_VARIABLE]
         window.finish()
-    if not window.updates:
+    if not window.span.updates:
         if experiment.signal:
             raise SignalExit(exit_code_of(experiment.signal))
         raise RollmillError("the training ended before its second update, so there is nothing to profile")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rollmill.console.text_table import text_table
-from rollmill.launch.sampler import WAITING
 from rollmill.observe.phrases import count, shares
+from rollmill.profiling.span import Usage
 from rollmill.profiling.stacks import Sampled
 
 MOST_ROWS = 12  # per process; the rest is summed up
@@ -17,42 +18,38 @@ def rows_of(samples: Sequence[Sampled]) -> list[dict[str, Any]]:
     """A row per process and function, in the order of the processes, the largest first."""
     rows: list[dict[str, Any]] = []
     for sampled in samples:
-        sums: dict[str, float] = {}
+        sums: defaultdict[str, float] = defaultdict(float)
         for stack in sampled.stacks:
             if not stack.is_idle:
-                sums[stack.function] = sums.get(stack.function, 0.0) + stack.seconds
+                sums[stack.function] += stack.seconds
         largest = sorted(sums.items(), key=lambda item: -item[1])
-        kept, rest = largest[:MOST_ROWS], sum(seconds for _, seconds in largest[MOST_ROWS:])
-        wall = max(sampled.seconds, 1e-9)
+        if rest := sum(seconds for _, seconds in largest[MOST_ROWS:]):
+            largest[MOST_ROWS:] = [("all else", rest)]
         rows += [
-            {"process": sampled.place, "function": function, "seconds": seconds, "share": seconds / wall}
-            for function, seconds in [*kept, *([("all else", rest)] if rest else [])]
+            {"process": sampled.place, "function": function, "seconds": seconds, "share": sampled.share(seconds)}
+            for function, seconds in largest
         ]
     return rows
 
 
-def processes_of(samples: Sequence[Sampled], used: Mapping[int, tuple[str, float]]) -> list[dict[str, Any]]:
+def processes_of(samples: Sequence[Sampled], used: Usage) -> list[dict[str, Any]]:
     """A row per process with its CPU seconds and the share of the time in which its main thread waited.
 
     Processes that were not sampled, such as simulators, are summed up by name.
     """
-    known = {sampled.pid: sampled for sampled in samples}
-    rows: list[dict[str, Any]] = []
-    others: dict[str, tuple[int, float]] = {}
-    for pid, (name, seconds) in used.items():
-        if pid in known:
-            sampled = known[pid]
-            waits = sum(stack.seconds for stack in sampled.stacks if stack.function.startswith(WAITING))
-            waiting = waits / max(sampled.seconds, 1e-9)
-            rows.append({"process": sampled.place, "cpu_seconds": seconds, "waiting": waiting})
-        else:
-            number, total = others.get(name, (0, 0.0))
-            others[name] = number + 1, total + seconds
-    rows.sort(key=lambda row: (row["process"] != "main", row["process"]))
+    rows = [
+        {"process": sampled.place, "cpu_seconds": used[sampled.pid][1], "waiting": sampled.share(sampled.waiting)}
+        for sampled in samples
+        if sampled.pid in used
+    ]
+    others: defaultdict[str, list[float]] = defaultdict(list)
+    for pid in used.keys() - {sampled.pid for sampled in samples}:
+        name, seconds = used[pid]
+        others[name].append(seconds)
     return rows + [
-        {"process": name if number == 1 else f"{name} × {number}", "cpu_seconds": seconds, "waiting": None}
-        for name, (number, seconds) in others.items()
-        if seconds
+        {"process": name if len(each) == 1 else f"{name} × {len(each)}", "cpu_seconds": sum(each), "waiting": None}
+        for name, each in sorted(others.items())
+        if sum(each)
     ]
 
 

@@ -1,8 +1,13 @@
-"""A measured part of a training: `rollmill profile` and `rollmill tune` count the same way."""
+"""A measured part of a training, the same for `rollmill profile` and `rollmill tune`, and the CPU seconds in it."""
 
 from __future__ import annotations
 
+import os
+
 from rollmill.events import Progress, Updated
+from rollmill.launch.proc import ancestry, pids, read_stat
+
+Usage = dict[int, tuple[str, float]]  # name and CPU seconds (user and system, all threads) by process
 
 
 class Span:
@@ -40,3 +45,15 @@ class Span:
     def shares(self) -> dict[str, float]:
         """Share of the seconds by activity: env, inference, learn, wait."""
         return {name: spent / max(self.seconds, 1e-9) for name, spent in self._spent.items()}
+
+
+def family_usage(root: int) -> Usage:
+    """What a process and its descendants have used so far."""
+    stats = {pid: read_stat(pid) for pid in pids() if root in ancestry(pid)}
+    ticks = os.sysconf("SC_CLK_TCK")  # per second
+    return {pid: (stat.name, stat.cpu_ticks / ticks) for pid, stat in stats.items() if stat is not None}
+
+
+def spent(before: Usage, after: Usage) -> Usage:
+    """What the processes of the second look have used since the first."""
+    return {pid: (name, seconds - before.get(pid, (name, 0.0))[1]) for pid, (name, seconds) in after.items()}

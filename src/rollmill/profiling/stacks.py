@@ -46,6 +46,15 @@ class Sampled:
     overhead: float  # CPU seconds of the sampler itself
     stacks: tuple[Stack, ...]
 
+    @property
+    def waiting(self) -> float:
+        """Seconds in which its main thread waited for other processes."""
+        return sum(stack.seconds for stack in self.stacks if stack.function.startswith(WAITING))
+
+    def share(self, seconds: float) -> float:
+        """These seconds as a share of the wall time."""
+        return seconds / max(self.seconds, 1e-9)
+
 
 def read_samples(folder: Path) -> list[Sampled]:
     """The stacks of every process that wrote them into the folder, the main one first."""

@@ -30,10 +30,9 @@ from rollmill.settings import ExperimentConfig, load_run_config
 class Step:
     """Progress of a retrace."""
 
-    update: int
-    updates: int  # to be made
-    env_steps: int
-    hashes: int  # compared so far
+    update: int = 0
+    env_steps: int = 0
+    hashes: int = 0  # compared so far
 
 
 class Retrace:
@@ -101,7 +100,7 @@ class Retrace:
                     self._settle(event.version)
                     if event.version == self.until:
                         runtime.stop()
-                    yield Step(event.version, self.until, event.progress.env_steps, len(checker.hashes))
+                    yield Step(event.version, event.progress.env_steps, len(checker.hashes))
         except Stalled as stalled:
             raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from None
         if self.made < self.until:

@@ -62,24 +62,18 @@ class Verdict:
     @property
     def lines(self) -> list[str]:
         """The same as lines for the terminal."""
-        step = self.step
+        made, steps = count(self.step.update), count(self.step.env_steps)
+        equal = f"every unroll and loss up to update {made}, {_hashes(self.step)} of all parameters"
+        parameters = f"sha256 {self.sha256}{', as in summary.json' if self.is_in_summary else ''}"
         facts = {
-            "retraced": f"{count(step.update)} of {count(self.updates_in_log)} updates, {count(step.env_steps)} env "
-            f"steps, in {clock(self.seconds)}",
-            "equal": f"every unroll and loss up to update {count(step.update)}, {_hashes(step)} of all parameters"
-            if step.update
-            else "",
-            "parameters": self._parameters(),
+            "retraced": f"{made} of {count(self.updates_in_log)} updates, {steps} env steps, in {clock(self.seconds)}",
+            "equal": equal if self.step.update else "",
+            "parameters": parameters if self.sha256 else "",
             "log ends": self.ends,
             "likely why": self.cause,
             "failed": self.failure,
         }
         return [f"  {name:<12}{text}" for name, text in facts.items() if text]
-
-    def _parameters(self) -> str:
-        if not self.sha256:
-            return ""
-        return f"sha256 {self.sha256}{', as in summary.json' if self.is_in_summary else ''}"
 
 
 def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Display) -> Verdict:
@@ -94,7 +88,7 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Displa
     warnings = _warnings(run, summary)
     if foreign := _other_numerics(retrace):
         warnings.append(f"made where numbers round differently: it will likely diverge; {REMEDY}")
-    verdict = Verdict(run, len(script.updates), Step(0, retrace.until, 0, 0), warnings)
+    verdict = Verdict(run, len(script.updates), Step(), warnings)
     display.say(*verdict.warnings)
     work = Work("retracing", "updates", retrace.until)
     display.show(work.after())
