@@ -45,6 +45,14 @@ class Group:
         """A number of each run's summary, where it is known."""
         return [value for run in self.runs if (value := run.number(*keys)) is not None]
 
+    def spread(self, *keys: str) -> Spread | None:
+        """Their mean and its interval."""
+        return spread(self.numbers(*keys))
+
+    def mean(self, *keys: str) -> float | None:
+        """Their mean; None if none is known."""
+        return found.mean if (found := self.spread(*keys)) else None
+
 
 def expand(paths: Sequence[Path]) -> list[Path]:
     """The run folders of the paths: folders of several seeds are replaced by their runs, repetitions dropped."""

@@ -86,10 +86,17 @@ class Record:
 
     def number(self, *keys: str) -> float | None:
         """A number of the summary by the keys that lead to it; None if it isn't there."""
+        return known(self._at(keys))
+
+    def text(self, *keys: str) -> str:
+        """A text of the summary in the same way; "" if it isn't there."""
+        return str(self._at(keys) or "")
+
+    def _at(self, keys: Sequence[str]) -> Any:
         value: Any = self.summary
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        return known(value)
+        return value
 
 
 def read_record(path: Path) -> Record:
