@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rollmill.errors import Refused
 from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups, some
 from rollmill.persist.writing import write_atomically
-from rollmill.report.charts import baselines, return_chart, speed_chart
+from rollmill.report.charts import RANDOM, baselines, return_chart, speed_chart
 from rollmill.report.groups import Group, differences, gather
 from rollmill.report.media import MediaBudget, media_of
 from rollmill.report.run_record import Evaluation, Record
@@ -75,6 +75,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "generator": GENERATOR,
         "unknown": UNKNOWN,
+        "random": RANDOM,
         "time_names": TIME_SHARES,
         "baselines": baselines,
         "by_label": by_label,
