@@ -23,7 +23,7 @@ from rollmill.envs.make import make_group
 from rollmill.envs.player import MakePlayer, Player
 from rollmill.errors import RollmillError
 from rollmill.intervals import deviation
-from rollmill.play.players import GreedyPlayer, RandomPlayer, SeededPlayer
+from rollmill.play.players import PolicyPlayer, RandomPlayer, SeededPlayer
 from rollmill.seeding import episode_seed, integer_seed
 from rollmill.settings import ExperimentConfig
 from rollmill.types import Array
@@ -184,7 +184,7 @@ def play_greedily(config: ExperimentConfig, make: Callable[[int], Policy], is_un
     """
     observe, seed = config.observe, integer_seed(config.seed, "greedy evaluation")
     episodes, seconds = observe.final_episodes, observe.final_seconds
-    return _play(lambda size: GreedyPlayer(make(size)), config.env, seed, episodes, seconds, is_unwanted)
+    return _play(lambda size: PolicyPlayer(make(size)), config.env, seed, episodes, seconds, is_unwanted)
 
 
 def _play(
