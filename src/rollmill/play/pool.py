@@ -1,12 +1,12 @@
 """Plays units in this process or in several: `SerialPool`, `ProcessPool`.
 
-A worker reads its units from standard input and reports through a pipe, both as pickles: an episode that is over, None
-when it is ready for a unit, or the error that ends it. It ends when its input does; the kernel kills it when the
-process that started it is killed.
+A worker reads its units from standard input and reports episodes through a pipe, in lines of JSON. It ends when its
+input does; the kernel kills it when the process that started it is killed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import select
@@ -15,17 +15,17 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from rollmill.errors import Refused, WorkerFailed
 from rollmill.launch.children import Child, child_variables, program
 from rollmill.launch.proc import die_with, kill_group
 from rollmill.launch.process import set_threads
 from rollmill.launch.pulse import watchdog
-from rollmill.play.playing import Played
+from rollmill.play.playing import Episode, Played
 from rollmill.play.units import Job, Unit, UnitPlayer
 
 POLL_SECONDS = 0.1  # between two checks whether to continue
@@ -61,16 +61,18 @@ class SerialPool:
 class _Worker:
     number: int
     process: Child
-    reports: Connection
+    reports: int  # read end
+    unread: bytes = b""
     unit: Unit | None = None
     is_ready: bool = False
     attempts: int = 0  # at its unit
+    error: dict[str, Any] = field(default_factory=dict)
 
     def end(self) -> int:
         """Wait until it has closed its environments and ended; its exit code."""
         code = self.process.end()
         kill_group(self.process.pid)  # processes of its environments
-        self.reports.close()
+        os.close(self.reports)
         return code
 
 
@@ -82,7 +84,7 @@ class ProcessPool:
         self._descriptor = os.memfd_create("rollmill evaluation")
         with open(self._descriptor, "wb", closefd=False) as file:
             pickle.dump(job, file)
-        self._workers: list[_Worker] = []
+        self._workers: dict[int, _Worker] = {}  # by the descriptor of their reports
         self._again: deque[tuple[Unit, int]] = deque()  # units to be tried again, with the attempts that were made
 
     def play(self, units: Iterable[Unit], may_begin: Callable[[], bool], may_continue: Callable[[], bool]) -> Scores:
@@ -90,20 +92,19 @@ class ProcessPool:
         coming = iter(units)
         while may_continue():
             has_work = self._hand_out(coming, may_begin)
-            if not has_work and not any(worker.unit for worker in self._workers):
+            if not has_work and not any(worker.unit for worker in self._workers.values()):
                 return
-            readable = wait([worker.reports for worker in self._workers], POLL_SECONDS)
-            for worker in [worker for worker in self._workers if worker.reports in readable]:
+            for worker in self._readable():
                 yield from self._read(worker)
-        for worker in [worker for worker in self._workers if worker.unit]:
-            self._workers.remove(worker)  # its episodes are not wanted
+        for worker in [worker for worker in self._workers.values() if worker.unit]:
+            del self._workers[worker.reports]  # its episodes are not wanted
             worker.end()
 
     def close(self) -> None:
         """End the workers, which close their environments, and remove empty logs."""
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.process.hang_up()
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.end()
         self._workers.clear()
         os.close(self._descriptor)
@@ -120,7 +121,7 @@ class ProcessPool:
         """Give every idle worker a unit; False if there are none left."""
         while len(self._workers) < self._size:
             self._start()
-        for worker in self._workers:
+        for worker in self._workers.values():
             if worker.unit is None and worker.is_ready:
                 if self._again:
                     unit, worker.attempts = self._again.popleft()
@@ -130,39 +131,53 @@ class ProcessPool:
                         return False
                     unit, worker.attempts = found, 0
                 worker.unit, worker.is_ready = unit, False
-                worker.process.write(pickle.dumps(unit))
+                worker.process.write(json.dumps([unit.player, unit.episodes]).encode() + b"\n")
         return True
 
     def _start(self) -> None:
-        number = min(set(range(self._size)) - {worker.number for worker in self._workers})
+        number = next(n for n in range(self._size) if n not in {worker.number for worker in self._workers.values()})
         reports, reports_write = os.pipe()
         descriptors = [self._descriptor, reports_write]
         command = program(f"{__name__}:main", os.getpid(), *descriptors)
         with self._log(number).open("ab") as log:  # what an environment prints would break the progress bar
             process = Child(command, log, log, descriptors, child_variables())
         os.close(reports_write)
-        self._workers.append(_Worker(number, process, Connection(reports, writable=False)))
+        self._workers[reports] = _Worker(number, process, reports)
+
+    def _readable(self) -> list[_Worker]:
+        poll = select.poll()
+        for descriptor in self._workers:
+            poll.register(descriptor, select.POLLIN)
+        return [self._workers[descriptor] for descriptor, _ in poll.poll(POLL_SECONDS * 1000)]
 
     def _read(self, worker: _Worker) -> Scores:
-        try:
-            report: Played | Refused | WorkerFailed | None = worker.reports.recv()
-        except (EOFError, OSError):  # OSError: it died in the middle of a report
+        data = os.read(worker.reports, 1 << 16)
+        if not data:
             self._on_exit(worker)
             return
-        if isinstance(report, Exception):
-            raise report
-        if report is None:
-            worker.unit, worker.is_ready = None, True
-            return
-        assert worker.unit is not None
-        player, episodes = worker.unit
-        worker.unit = Unit(player, tuple(None if one == report.episode else one for one in episodes))
-        yield player, report
+        *lines, worker.unread = (worker.unread + data).split(b"\n")
+        for message in map(json.loads, lines):
+            if message["kind"] == "played":
+                episode, *rest = message["played"]
+                played = Played(Episode(*episode), *rest)
+                unit = worker.unit
+                assert unit is not None
+                left = tuple(None if one == played.episode else one for one in unit.episodes)
+                worker.unit = Unit(unit.player, left)
+                yield unit.player, played
+            elif message["kind"] == "ready":
+                worker.unit, worker.is_ready = None, True
+            else:
+                worker.error = message
 
     def _on_exit(self, worker: _Worker) -> None:
-        """A worker has died: let another one try its unit, or give up."""
-        self._workers.remove(worker)
+        """A worker has ended: raise its error, or let another one try its unit."""
+        del self._workers[worker.reports]
         code, log = worker.end(), self._log(worker.number)
+        if worker.error.get("refused"):
+            raise Refused(worker.error["message"])
+        if worker.error:
+            raise WorkerFailed(worker.error["message"], worker.error["traceback"])
         if worker.unit is None or worker.attempts + 1 >= ATTEMPTS:
             where = f"; its output is in {log}" if log.exists() and log.stat().st_size else ""
             raise WorkerFailed(f"worker {worker.number} ended with code {code} while it played{where}")
@@ -171,32 +186,25 @@ class ProcessPool:
 
 def main() -> None:
     """Entry of a worker: the parent's number, the descriptors of the job and of the pipe for reports."""
-    parent, job_descriptor, reports_descriptor = map(int, sys.argv[1:])
+    parent, job_descriptor, reports = map(int, sys.argv[1:])
     die_with(parent)
     set_threads(1)
     with os.fdopen(job_descriptor, "rb") as file:
         file.seek(0)
         job: Job = pickle.load(file)
-    reports = Connection(reports_descriptor, readable=False)
     try:
         with watchdog(job.env_seconds, job.recording.folder / "stacks.txt"), closing(UnitPlayer(job)) as player:
-            reports.send(None)
-            for unit in _units():
+            _report(reports, kind="ready")
+            for line in sys.stdin.buffer:
+                number, rows = json.loads(line)
+                unit = Unit(number, tuple(None if row is None else Episode(*row) for row in rows))
                 for played in player.play(unit, _is_input_open()):
-                    reports.send(played)
-                reports.send(None)
+                    _report(reports, kind="played", played=played)
+                _report(reports, kind="ready")
     except Exception as error:
-        message = str(error) or type(error).__name__
-        is_refused = isinstance(error, Refused)
-        reports.send(Refused(message) if is_refused else WorkerFailed(message, traceback.format_exc()))
+        message = {"message": str(error) or type(error).__name__, "refused": isinstance(error, Refused)}
+        _report(reports, kind="error", traceback=traceback.format_exc(), **message)
         raise SystemExit(1) from None
-
-
-def _units() -> Iterator[Unit]:
-    """The units that come through our input, until it ends."""
-    with suppress(EOFError):
-        while True:
-            yield pickle.load(sys.stdin.buffer)
 
 
 def _is_input_open() -> Callable[[], bool]:
@@ -212,3 +220,9 @@ def _is_input_open() -> Callable[[], bool]:
         return is_open
 
     return check
+
+
+def _report(reports: int, **message: Any) -> None:
+    data = json.dumps(message).encode() + b"\n"
+    while data:
+        data = data[os.write(reports, data) :]
