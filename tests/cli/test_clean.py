@@ -34,7 +34,7 @@ def only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def children() -> list[int]:
         return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
-    monkeypatch.setattr("rollmill.report.orphans.pids", children)
+    monkeypatch.setattr("rollmill.report.leftovers.pids", children)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_a_living_run_that_was_started_below_a_dead_one_stays(
 def test_an_orphan_whose_number_was_given_to_another_is_not_killed(dead: tuple[int, int], sleeper: Any) -> None:
     from dataclasses import replace
 
-    from rollmill.report.orphans import find_orphans
+    from rollmill.report.leftovers import find_orphans
 
     child = sleeper(*dead)
     (orphan,) = find_orphans(frozenset())

@@ -9,7 +9,7 @@ from run_files import write_run
 
 from rollmill.report.groups import gather
 from rollmill.report.page import draw_page
-from rollmill.report.run_record import read_record
+from rollmill.report.run_record import read_run
 
 HUGE = 10**400
 FORGED = [
@@ -47,14 +47,14 @@ def test_an_evaluation_with_numbers_beyond_all_bounds_is_passed_over(tmp_path, r
 def test_a_summary_with_numbers_beyond_all_bounds_is_shown_without_them(tmp_path, changes):
     run = write_run(tmp_path / "run", **changes)
     assert shown_numbers(draw_page(gather([run])))
-    assert read_record(run).number(*(("throughput", "seconds") if "throughput" in changes else ("nothing",))) is None
+    assert read_run(run).number(*(("throughput", "seconds") if "throughput" in changes else ("nothing",))) is None
 
 
 def test_an_evaluation_of_another_player_does_not_hide_that_of_the_policy(tmp_path):
     run = write_run(tmp_path / "run")
     write_evaluation(run, "1", mean=7.0)
     write_evaluation(run, "2", mean=99.0, player="constant:1")
-    assert [(player.label, player.mean) for player in read_record(run).evaluated.players] == [("policy:greedy", 7.0)]
+    assert [(player.label, player.mean) for player in read_run(run).evaluated.players] == [("policy:greedy", 7.0)]
 
 
 def test_a_run_that_repeats_another_is_not_counted_twice(tmp_path):

@@ -75,7 +75,7 @@ def test_shares_of_the_same_time_are_drawn_as_two_bars(tmp_path):
     time = {"env": 0.61, "inference": 0.12, "learn": 0.82, "wait": 0.18}
     run = write_run(tmp_path / "run", throughput={"seconds": 18.0, "time": time})
     page = draw_page(gather([run]))
-    learner, workers = re.findall(r'<svg class="bar".*?</svg>|<svg[^>]*class="bar".*?</svg>', page)
+    learner, workers = re.findall(r'<svg class="bar".*?</svg>', page, re.DOTALL)
     assert re.findall(r'x="([0-9.]+)%" width="([0-9.]+)%"', learner) == [("0.00", "82.00"), ("82.00", "18.00")]
     assert re.findall(r'x="([0-9.]+)%" width="([0-9.]+)%"', workers) == [("0.00", "61.00"), ("61.00", "12.00")]
     assert page.index("of the learner: ") < page.index("of the workers: ")

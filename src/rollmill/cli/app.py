@@ -36,14 +36,5 @@ def rollmill(
     """Declare the options that every verb takes; `main` has read them already, this is for `--help`."""
 
 
-app.command()(train)
-app.command()(show)
-app.command()(evaluate)
-app.command()(watch)
-app.command()(report)
-app.command()(check)
-app.command()(tune)
-app.command()(profile)
-app.command()(retrace)
-app.command("list")(list_known)
-app.command()(clean)
+for verb in (train, show, evaluate, watch, report, check, tune, profile, retrace, list_known, clean):
+    app.command("list" if verb is list_known else None)(verb)

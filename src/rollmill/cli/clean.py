@@ -18,8 +18,7 @@ def clean(
     remove: Annotated[bool, typer.Option("--remove", help="Remove what is listed.")] = False,
 ) -> None:
     """List the processes and half-written files of dead runs; nothing of a living run is touched."""
-    from rollmill.report.leftovers import Draft, find_drafts, find_runs
-    from rollmill.report.orphans import Orphan, find_orphans
+    from rollmill.report.leftovers import Draft, Orphan, find_drafts, find_orphans, find_runs
 
     for path in paths or []:
         if not path.is_dir():

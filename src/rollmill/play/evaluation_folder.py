@@ -30,7 +30,7 @@ MOST_RESAMPLED = 1000  # episodes up to which the interval is drawn while more a
 MOST_FAILURES = 20  # that are listed in words
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
-KINDS = {"trajectories": ("trajectory", "trajectories"), "video": ("video", "videos")}  # one, several
+KINDS = {"trajectories": ("*.npz", "trajectory", "trajectories"), "video": ("*.mp4", "video", "videos")}
 _CHUNK = 4_000_000  # numbers drawn at once
 
 
@@ -123,7 +123,7 @@ class EvaluationFolder:
             "failed": {"episodes": self._failed, "messages": self.failures},
             **self._facts,
             "seconds": round(self.seconds, 3),
-            "files": self._files(),
+            "files": {name: len(list((self.folder / name).glob(kind))) for name, (kind, _, _) in KINDS.items()},
         }
         write_atomically(self.folder / "evaluation.json", to_json(record, indent=2) + "\n")
         return record
@@ -132,11 +132,6 @@ class EvaluationFolder:
         played = self.played[player]
         has_interval = status != "running" or len(played) <= MOST_RESAMPLED
         return summarise([played[number] for number in sorted(played)], self._seed, has_interval)
-
-    def _files(self) -> dict[str, int]:
-        """How many files of each kind there are."""
-        kinds = {"trajectories": "*.npz", "video": "*.mp4"}
-        return {name: len(list((self.folder / name).glob(kind))) for name, kind in kinds.items()}
 
 
 def _line(player: str, played: Played) -> str:
@@ -210,6 +205,6 @@ def _remarks(record: Mapping[str, Any], folder: Path) -> dict[str, str]:
     for name, value in (record.get("examination") or {}).items():
         if isinstance(value, int | float | str):
             remarks[name] = amount(value) if isinstance(value, float) else str(value)
-    files = [f"{number} {KINDS[kind][number != 1]}" for kind, number in record["files"].items() if number]
+    files = [f"{number} {KINDS[kind][1 if number == 1 else 2]}" for kind, number in record["files"].items() if number]
     remarks["files"] = f"{folder}" + (f" ({', '.join(files)})" if files else "")
     return remarks

@@ -70,37 +70,25 @@ class EpisodeDraws:
         self._step[k] = 0
 
 
-class GreedyPlayer:
-    """A policy's most likely actions."""
+class PolicyPlayer:
+    """A policy's most likely actions; with `draws` of its noise, actions drawn from its distribution."""
 
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
+    def __init__(self, policy: Policy, draws: EpisodeDraws | None = None) -> None:
+        self._policy, self._draws = policy, draws
         self._state = policy.initial_state()
-
-    def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
-        """Decide, and remember what a recurrent policy remembers."""
-        decision = self._policy.act(group.obs, self._state, reset, self._noise(reset))
-        self._state = decision.state
-        scale = self._policy.network.scale
-        return decision.action if scale is None else scale(decision.action)
-
-    def _noise(self, reset: NDArray[np.bool_]) -> Array | None:
-        return None
-
-
-class SamplingPlayer(GreedyPlayer):
-    """Actions drawn from the policy's distribution; `single` is the same policy for one environment."""
-
-    def __init__(self, policy: Policy, single: Policy, size: int, seed: int) -> None:
-        super().__init__(policy)
-        self._draws = EpisodeDraws(lambda rng, steps: single.noise(rng, steps)[:, 0], size, seed)
 
     def begin(self, k: int, seed: int) -> None:
         """Row k begins an episode of this seed."""
-        self._draws.begin(k, seed)
+        if self._draws is not None:
+            self._draws.begin(k, seed)
 
-    def _noise(self, reset: NDArray[np.bool_]) -> Array | None:
-        return self._draws.take(reset)
+    def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
+        """Decide, and remember what a recurrent policy remembers."""
+        noise = None if self._draws is None else self._draws.take(reset)
+        decision = self._policy.act(group.obs, self._state, reset, noise)
+        self._state = decision.state
+        scale = self._policy.network.scale
+        return decision.action if scale is None else scale(decision.action)
 
 
 class RandomPlayer:

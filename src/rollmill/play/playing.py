@@ -23,7 +23,7 @@ from rollmill.envs.make import make_group
 from rollmill.envs.player import MakePlayer, Player
 from rollmill.errors import RollmillError
 from rollmill.intervals import deviation
-from rollmill.play.players import GreedyPlayer, RandomPlayer, SeededPlayer
+from rollmill.play.players import PolicyPlayer, RandomPlayer, SeededPlayer
 from rollmill.seeding import episode_seed, integer_seed
 from rollmill.settings import ExperimentConfig
 from rollmill.types import Array
@@ -80,10 +80,8 @@ def play_episodes(
     no, they are left where they are and not yielded. A row whose environment fails for good yields the failure and
     plays none of its further episodes. An episode without a finite return is a failure too.
     """
-    queues = [deque(row) for row in rows]
-    running: dict[int, tuple[Episode, float]] = {}
-    seeds, total = np.zeros(group.size, np.int64), np.zeros(group.size)
-    length = np.zeros(group.size, np.int64)
+    queues, state = [deque(row) for row in rows], _Rows(group)
+    running = state.running
     reset = np.zeros(group.size, np.bool_)
     is_first = True
     over: list[int] = list(range(group.size))
@@ -91,13 +89,12 @@ def play_episodes(
         fresh = [k for k in over if queues[k]] if is_first or (over and may_begin()) else []
         is_first = False
         reset[:] = False
+        reset[fresh] = True
         for k in fresh:
-            episode = queues[k].popleft()
-            running[k] = episode, perf_counter()
-            seeds[k], total[k], length[k], reset[k] = episode.seed, 0.0, 0, True
+            state.begin(k, queues[k].popleft())
         if fresh:
-            group.reset(reset, seeds)
-            yield from _failures(group, running, total, length, None)  # nothing was shown yet
+            group.reset(reset, state.seeds)
+            yield from state.failed().values()  # without the witness: nothing was shown yet
         if not running or not may_continue():
             return
         active = np.zeros(group.size, np.bool_)
@@ -105,49 +102,53 @@ def play_episodes(
         reset &= active
         for k in np.flatnonzero(reset).tolist():
             if isinstance(player, SeededPlayer):
-                player.begin(k, int(seeds[k]))
+                player.begin(k, int(state.seeds[k]))
             if witness is not None:
                 witness.begin(k, running[k][0], group)
         action = player(group, reset)
         result = group.step(action, active)
-        yield from _failures(group, running, total, length, witness)
-        total += result.reward
-        length += active
+        done = state.failed()
+        state.total += result.reward
+        state.length += active
         if witness is not None:
             for k in running:
                 witness.step(k, group, action, result)
         over = [k for k in np.flatnonzero(result.terminated | result.truncated).tolist() if k in running]
-        for k in over:
-            episode, begun = running.pop(k)
-            flags = bool(result.terminated[k]), bool(result.truncated[k])
-            why = "" if np.isfinite(total[k]) else f"its rewards add up to {total[k]}"  # would spoil every mean
-            played = Played(episode, float(total[k]), int(length[k]), *flags, perf_counter() - begun, why)
+        done |= {k: state.end(k, bool(result.terminated[k]), bool(result.truncated[k])) for k in over}
+        for k, played in done.items():
             if witness is not None:
                 witness.end(k, played)
             yield played
 
 
-def _failures(
-    group: EnvGroup,
-    running: dict[int, tuple[Episode, float]],
-    total: Array,
-    length: Array,
-    witness: Witness | None,
-) -> Iterator[Played]:
-    """Take the rows that have just failed for good out of play."""
-    if not group.troubles:
-        return
-    reasons = {trouble.index: trouble.message for trouble in group.troubles}
-    group.troubles.clear()
-    for k in np.flatnonzero(group.broken).tolist():
-        if k not in running:
-            continue
-        episode, begun = running.pop(k)
-        why = reasons.get(k, "its environment failed")
-        played = Played(episode, float(total[k]), int(length[k]), False, False, perf_counter() - begun, why)
-        if witness is not None:
-            witness.end(k, played)
-        yield played
+class _Rows:
+    """The episode that each row of a group plays, and how it went so far."""
+
+    def __init__(self, group: EnvGroup) -> None:
+        self._group = group
+        self.running: dict[int, tuple[Episode, float]] = {}  # by row, with the time it began
+        self.seeds, self.length = np.zeros(group.size, np.int64), np.zeros(group.size, np.int64)
+        self.total = np.zeros(group.size)
+
+    def begin(self, k: int, episode: Episode) -> None:
+        self.running[k] = episode, perf_counter()
+        self.seeds[k], self.total[k], self.length[k] = episode.seed, 0.0, 0
+
+    def end(self, k: int, terminated: bool, truncated: bool, failure: str = "") -> Played:
+        episode, begun = self.running.pop(k)
+        total, seconds = float(self.total[k]), perf_counter() - begun
+        if not failure and not np.isfinite(total):  # would spoil every mean
+            failure = f"its rewards add up to {total}"
+        return Played(episode, total, int(self.length[k]), terminated, truncated, seconds, failure)
+
+    def failed(self) -> dict[int, Played]:
+        """Take the rows that have just failed for good out of play."""
+        if not self._group.troubles:
+            return {}
+        reasons = {trouble.index: trouble.message for trouble in self._group.troubles}
+        self._group.troubles.clear()
+        broken = [k for k in np.flatnonzero(self._group.broken).tolist() if k in self.running]
+        return {k: self.end(k, False, False, reasons.get(k, "its environment failed")) for k in broken}
 
 
 # Scores alone: the random baseline and the finished policy
@@ -184,7 +185,7 @@ def play_greedily(config: ExperimentConfig, make: Callable[[int], Policy], is_un
     """
     observe, seed = config.observe, integer_seed(config.seed, "greedy evaluation")
     episodes, seconds = observe.final_episodes, observe.final_seconds
-    return _play(lambda size: GreedyPlayer(make(size)), config.env, seed, episodes, seconds, is_unwanted)
+    return _play(lambda size: PolicyPlayer(make(size)), config.env, seed, episodes, seconds, is_unwanted)
 
 
 def _play(

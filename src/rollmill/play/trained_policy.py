@@ -28,7 +28,7 @@ from rollmill.models.weights import load_weights, weights_spec
 from rollmill.nested import Nested
 from rollmill.persist.newest_weights import Weights, find_weights, run_of
 from rollmill.persist.run_folder import MARK, RunFolder
-from rollmill.play.players import GreedyPlayer, SamplingPlayer
+from rollmill.play.players import EpisodeDraws, PolicyPlayer
 from rollmill.settings import ExperimentConfig, load_run_config
 from rollmill.types import Array
 
@@ -92,8 +92,10 @@ class PolicySource:
     def player(self, size: int, greedy: bool = True, seed: int = 0) -> Player:
         """A player for a group of this size; `seed` counts only where the caller passes no seeds of episodes."""
         if greedy:
-            return GreedyPlayer(self.policy(size))
-        return SamplingPlayer(self.policy(size), self.policy(1), size, seed)
+            return PolicyPlayer(self.policy(size))
+        single = self.policy(1)  # noise is drawn for one row at a time
+        draws = EpisodeDraws(lambda rng, steps: single.noise(rng, steps)[:, 0], size, seed)
+        return PolicyPlayer(self.policy(size), draws)
 
 
 class LoadedPolicy:

@@ -51,7 +51,8 @@ class UnitPlayer:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._groups: dict[bool, EnvGroup] = {}  # by whether they draw pictures
+        self._made: EnvGroup | None = None
+        self._draws = False  # whether that group draws pictures
         self._source: PolicySource | None = None
 
     def play(self, unit: Unit, may_continue: Callable[[], bool]) -> Iterator[Played]:
@@ -83,17 +84,14 @@ class UnitPlayer:
 
     def close(self) -> None:
         """Close the environments; a failure is ignored, because the scores are known."""
-        for group in self._groups.values():
+        if self._made is not None:
             with suppress(RollmillError):
-                group.close()
-        self._groups.clear()
+                self._made.close()
+        self._made = None
 
     def _group(self, draws: bool) -> EnvGroup:
         """A group; one that draws is used for the rest too."""
-        if True in self._groups:
-            return self._groups[True]
-        if draws not in self._groups:
-            if draws:
-                self.close()
-            self._groups[draws] = make_group(self._job.env, self._job.size, pictures=draws)
-        return self._groups[draws]
+        if self._made is None or (draws and not self._draws):
+            self.close()
+            self._made, self._draws = make_group(self._job.env, self._job.size, pictures=draws), draws
+        return self._made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from contextlib import suppress
@@ -14,6 +13,7 @@ from rollmill.errors import Refused, RollmillError
 from rollmill.launch.proc import is_gone
 from rollmill.launch.pulse import watchdog
 from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.persist.writing import read_record
 from rollmill.play.pictures import Camera
 from rollmill.play.playing import Episode, Played, play_episodes
 from rollmill.play.trained_policy import PolicySource, Subject, open_subject
@@ -154,27 +154,20 @@ class _Stage:
 
 def _wait_for_weights(subject: Subject, screen: Screen) -> None:
     """Wait for the first checkpoint of a run that has just begun; refused if it has ended without one."""
-    has_told = False
+    has_said = False
     while True:
         try:
             subject.read_weights()
             return
         except Refused:
             # asked in this order: a run that ends meanwhile has written its last checkpoint before
-            has_ended = _has_ended(subject.run)
-            if has_ended:
+            facts = read_record(subject.run / MARK)
+            if not facts or is_gone(facts, subject.run / MARK):
                 with suppress(Refused):
                     subject.read_weights()
                     return
                 raise
-        if not has_told:
+        if not has_said:
             screen.say(f"waiting for the first checkpoint of {subject.path}")
-            has_told = True
+            has_said = True
         time.sleep(WAIT_SECONDS)
-
-
-def _has_ended(run: Path) -> bool:
-    try:
-        return is_gone(json.loads((run / MARK).read_text(encoding="utf-8")), run / MARK)
-    except (OSError, ValueError):
-        return True

@@ -6,17 +6,19 @@ The script in the page turns them into pictures.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollmill.report.groups import LEAST, Group, spread, t_factor
+from rollmill.report.groups import LEAST, Group, t_factor
 from rollmill.report.run_record import Column, Record
 
 SMOOTHING = 100  # episodes
 GRID = 160  # points of a curve; more are not visible on a screen
 DOTS = 700  # single episodes that are drawn
 AXES = ("steps", "minutes")
+RANDOM = "random policy"
 
 
 def return_chart(groups: Sequence[Group], colours: Sequence[int], is_detailed: bool) -> dict[str, Any]:
@@ -47,32 +49,30 @@ def baselines(group: Group) -> dict[str, float]:
     """Mean returns of the baselines: the random policy, and those of evaluations."""
     found: dict[str, list[float]] = {}
     if random := group.numbers("random_baseline", "return"):
-        found["random policy"] = random
+        found[RANDOM] = random
     for run in group.runs:
         for player in run.evaluated.players[1:]:
-            label = "random policy" if player.label == "random" else player.label
+            label = RANDOM if player.label == "random" else player.label
             found.setdefault(label, []).append(player.mean)
-    means = {label: spread(values) for label, values in found.items()}
-    return {label: mean.mean for label, mean in means.items() if mean}
+    return {label: fmean(values) for label, values in found.items()}
 
 
 def _levels(groups: Sequence[Group], is_detailed: bool) -> list[dict[str, Any]]:
     """Horizontal lines: the random policy, the scripted players, and the best of the constant actions."""
-    merged: dict[str, list[float]] = {}
+    found: dict[str, list[float]] = {}
     for group in groups:
         for label, value in baselines(group).items():
-            merged.setdefault(label, []).append(value)
-    means = {label: sum(values) / len(values) for label, values in merged.items()}
-    constant = {label: value for label, value in means.items() if label.startswith("constant")}
-    chosen = {label: value for label, value in means.items() if label not in constant}
-    if constant:
-        best = max(constant, key=lambda label: constant[label])
-        chosen[f"best {best}"] = constant[best]
+            found.setdefault(label, []).append(value)
+    means = {label: fmean(values) for label, values in found.items()}
+    constants = [label for label in means if label.startswith("constant")]
+    if constants:
+        best = max(constants, key=means.__getitem__)
+        means[f"best {best}"] = means[best]
+    shown = [label for label in means if label not in constants]
     if not is_detailed:  # where groups are compared, two lines are enough
-        scripted = {label: value for label, value in chosen.items() if label != "random policy"}
-        best_of = max(scripted, key=lambda label: scripted[label], default=None)
-        chosen = {label: value for label, value in chosen.items() if label in ("random policy", best_of)}
-    return [{"label": label, "y": value} for label, value in chosen.items()]
+        others = [label for label in shown if label != RANDOM]
+        shown = [label for label in shown if label in (RANDOM, max(others, key=means.__getitem__, default=None))]
+    return [{"label": label, "y": means[label]} for label in shown]
 
 
 def _marks(group: Group) -> list[dict[str, Any]]:
@@ -103,10 +103,6 @@ class Line(NamedTuple):
     steps: Column
     minutes: Column
     values: Column
-
-    def along(self, axis: str) -> Column:
-        """Its points on one of the axes."""
-        return self.steps if axis == "steps" else self.minutes
 
 
 def return_line(run: Record) -> Line:
@@ -140,18 +136,14 @@ def group_curve(runs: Sequence[Record], lines: Sequence[Line], axis: str, is_kep
     drawn = [(run, line) for run, line in zip(runs, lines, strict=True) if len(line.values)]
     if not drawn:
         return {"x": [], "mean": [], "low": [], "high": [], "count": [], "runs": []}
-    begin = min(line.along(axis)[0] for _, line in drawn)
-    end = max(line.along(axis)[-1] for _, line in drawn)
+    begin = min(getattr(line, axis)[0] for _, line in drawn)
+    end = max(getattr(line, axis)[-1] for _, line in drawn)
     grid = np.linspace(begin, end, GRID if end > begin else 1)
-    table = np.array([_on_grid(line, axis, grid, is_kept and run.status == "done") for run, line in drawn])
-    is_there = ~np.isnan(table)
-    counts = is_there.sum(axis=0)
-    filled = np.where(is_there, table, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = filled.sum(axis=0) / counts
-        squares = (np.where(is_there, table - means, 0.0) ** 2).sum(axis=0)
-        deviations = np.sqrt(squares / (counts - 1))
-    halves = np.array([t_factor(int(count)) if count >= LEAST else np.nan for count in counts]) * deviations
+    values = [_on_grid(line, axis, grid, is_kept and run.status == "done") for run, line in drawn]
+    table = np.ma.masked_invalid(values)
+    counts, means = table.count(axis=0), table.mean(axis=0)
+    factors = [t_factor(int(count)) if count >= LEAST else np.nan for count in counts]
+    halves = factors * table.std(axis=0, ddof=1)
     return {
         "x": rounded(grid),
         "mean": rounded(means),
@@ -185,13 +177,13 @@ def minutes_at(run: Record, steps: float) -> float | None:
 
 
 def rounded(values: Column) -> list[float | None]:
-    """Numbers for JSON, to five digits; NaN is null."""
-    return [float(f"{value:.5g}") if value == value else None for value in values.tolist()]
+    """Numbers for JSON, to five digits; NaN and masked ones are null."""
+    return [float(f"{value:.5g}") if value == value else None for value in np.ma.filled(values, np.nan).tolist()]
 
 
 def _on_grid(line: Line, axis: str, grid: Column, is_kept: bool) -> Column:
     """Its values there, NaN where the run hadn't begun or has ended."""
-    places = line.along(axis)
+    places = getattr(line, axis)
     values: Column = np.interp(grid, places, line.values)
     is_outside = (grid < places[0]) | ((grid > places[-1]) & (not is_kept))
     values[is_outside] = np.nan

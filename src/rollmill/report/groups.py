@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os.path
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from rollmill.errors import Refused
 from rollmill.intervals import t_point
-from rollmill.report.run_record import Record, read_record
+from rollmill.persist.writing import read_record
+from rollmill.report.run_record import Record, read_run
 
 SEEDS_FILE = "seeds.json"  # makes a folder one of runs that differ in their seed
 NOT_COMPARED = ("observe.", "checkpoint.")  # how a run is watched and saved; what is learned is the same
@@ -45,6 +47,14 @@ class Group:
         """A number of each run's summary, where it is known."""
         return [value for run in self.runs if (value := run.number(*keys)) is not None]
 
+    def spread(self, *keys: str) -> Spread | None:
+        """Their mean and its interval."""
+        return spread(self.numbers(*keys))
+
+    def mean(self, *keys: str) -> float | None:
+        """Their mean; None if none is known."""
+        return found.mean if (found := self.spread(*keys)) else None
+
 
 def expand(paths: Sequence[Path]) -> list[Path]:
     """The run folders of the paths: folders of several seeds are replaced by their runs, repetitions dropped."""
@@ -56,7 +66,7 @@ def expand(paths: Sequence[Path]) -> list[Path]:
 
 def gather(paths: Sequence[Path]) -> list[Group]:
     """Read the runs and group them, in the order in which they were given."""
-    records = [read_record(path) for path in expand(paths)]
+    records = [read_run(path) for path in expand(paths)]
     if all(record.is_empty for record in records):
         empty = records[0]
         others = f" (nor have {len(records) - 1} others)" if len(records) > 1 else ""
@@ -113,12 +123,9 @@ def t_factor(count: int) -> float:
 
 
 def _seed_runs(folder: Path) -> list[Path]:
-    try:
-        record = json.loads((folder / SEEDS_FILE).read_text(encoding="utf-8"))
-        seeds = list(record["seeds"])
-    except (OSError, ValueError, TypeError, KeyError):
-        seeds = []  # broken: the folders are still there
-    named = [folder / f"seed-{seed}" for seed in seeds] or sorted(folder.glob("seed-*"))
+    seeds = read_record(folder / SEEDS_FILE).get("seeds")
+    known = seeds if isinstance(seeds, list) else []  # it may be broken; the folders are still there
+    named = [folder / f"seed-{seed}" for seed in known] or sorted(folder.glob("seed-*"))
     runs = [path for path in named if (path / "run.json").is_file() or (path / "summary.json").is_file()]
     if not runs:
         raise Refused(f"report: {folder}: none of its seeds has begun: wait, or name other runs")
@@ -158,13 +165,9 @@ def _label(runs: Sequence[Record]) -> str:
         return parents.pop().name
     if len(paths) == 1:
         return paths[0].name
-    common = re.sub(r"([-_. ]*seed)?[-_. ]*$", "", _common_beginning([path.name for path in paths]))
+    beginning = os.path.commonprefix([path.name for path in paths])  # noqa: RUF071 characters are meant
+    common = re.sub(r"([-_. ]*seed)?[-_. ]*$", "", beginning)
     return common or f"{runs[0].algorithm} on {runs[0].env}"
-
-
-def _common_beginning(names: Sequence[str]) -> str:
-    first, last = min(names), max(names)
-    return first[: next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
 
 
 def _numbered(groups: list[Group]) -> list[Group]:

@@ -1,4 +1,4 @@
-"""The report: one HTML page that contains everything it shows and loads nothing."""
+"""The report: one HTML page that contains everything it shows and loads nothing. `page.html` is what it looks like."""
 
 from __future__ import annotations
 
@@ -6,32 +6,28 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 from rollmill.errors import Refused
-from rollmill.observe.phrases import TIME_SHARES
+from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups, some
 from rollmill.persist.writing import write_atomically
-from rollmill.report.charts import return_chart, speed_chart
-from rollmill.report.groups import Group, gather
-from rollmill.report.media import MediaBudget, Medium, media_of
-from rollmill.report.tables import (
-    Markup,
-    config_list,
-    difference_table,
-    group_table,
-    join,
-    player_table,
-    run_table,
-    statuses,
-    swatch,
-    tag,
-    time_shares,
-)
+from rollmill.report.charts import RANDOM, baselines, return_chart, speed_chart
+from rollmill.report.groups import Group, differences, gather
+from rollmill.report.media import MediaBudget, media_of
+from rollmill.report.run_record import Evaluation, Record
 
 GENERATOR = "rollmill report"  # marks a page that may be replaced
 HERE = Path(__file__).parent
+UNKNOWN = "–"
+FAILURES = {  # one, several
+    "environments": ("of environments", "of environments"),
+    "quarantined": ("environment quarantined", "environments quarantined"),
+}
 
 
 def write_report(paths: Sequence[Path], out: Path, title: str | None = None) -> list[Group]:
@@ -48,178 +44,118 @@ def write_report(paths: Sequence[Path], out: Path, title: str | None = None) -> 
 
 def draw_page(groups: Sequence[Group], title: str | None = None) -> str:
     """The whole page as text."""
-    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    heading = title or _heading(groups)
-    charts: dict[str, Any] = {}
-    sections = [_environment(env, groups, charts) for env in dict.fromkeys(group.env for group in groups)]
-    budget = MediaBudget()
-    details = [_group(group, number, charts, budget) for number, group in enumerate(groups)]
-    runs = sum(len(group.runs) for group in groups)
-    made = f"{_plural(len(groups), 'group')}, {_plural(runs, 'run')}, made {time.strftime('%Y-%m-%d %H:%M %Z')}"
-    body = tag(
-        "main",
-        tag("header", tag("h1", heading), tag("p", made, class_="quiet"), _axis_choice()),
-        tag("noscript", tag("p", "The charts are drawn by a script in this page; the tables need none.")),
-        *sections,
-        _differences(groups),
-        *details,
-        _method(),
-    )
-    # Only the script and the style of this very page may run, and nothing may be fetched from anywhere.
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; media-src data:"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="generator", content=GENERATOR),
-        tag("title", heading),
-        tag("style", Markup(style)),
-    )
-    data = json.dumps(charts, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    scripts = join(tag("script", Markup(data), type="application/json", id="data"), tag("script", Markup(script)))
-    return f"<!doctype html>\n{tag('html', head, tag('body', body, scripts), lang='en')}\n"
-
-
-def _environment(env: str, groups: Sequence[Group], charts: dict[str, Any]) -> Markup:
-    """The groups that learned the same thing, side by side."""
-    numbers = [number for number, group in enumerate(groups) if group.env == env]
-    here = [groups[number] for number in numbers]
-    first = numbers[0]
-    charts[f"returns-{first}"] = return_chart(here, numbers, is_detailed=False)
-    charts[f"speeds-{first}"] = speed_chart(here, numbers)
-    return tag(
-        "section",
-        tag("h2", env),
-        _figure(f"returns-{first}", f"Learning curves on {env}", "Mean return of the last 100 episodes"),
-        group_table(here, numbers),
-        _figure(
-            f"speeds-{first}", f"Throughput on {env}", "Throughput, agent decisions per second (mean over seeds)", "low"
-        ),
-    )
-
-
-def _group(group: Group, number: int, charts: dict[str, Any], budget: MediaBudget) -> Markup:
-    """One group in detail."""
-    chart = f"group-returns-{number}"
-    charts[chart] = return_chart([group], [number], is_detailed=True)
-    complaints = [f"{run.path}: {text}" for run in group.runs for text in run.complaints]
-    complaints += [f"{run.path} ({run.status}) has made no update" for run in group.runs if run.is_empty]
-    what = "each seed, their mean and its interval" if len(group.runs) > 1 else "every episode, and the mean of 100"
-    return tag(
-        "section",
-        tag("h2", swatch(number), group.label, tag("small", group.title), id=f"group-{number}"),
-        tag("p", statuses(group)),
-        *(tag("p", text, class_="complaint", role="note") for text in complaints),
-        _figure(chart, f"Learning curves of {group.label}", f"Return: {what}"),
-        _shares(group),
-        run_table(group),
-        player_table(group),
-        _media(media_of(group, budget)),
-        config_list(group),
-    )
-
-
-def _differences(groups: Sequence[Group]) -> Markup:
-    if len(groups) == 1:
-        return Markup()
-    return tag("section", tag("h2", "What differs"), difference_table(groups, range(len(groups))))
-
-
-def _figure(chart: str, name: str, caption: str, kind: str = "") -> Markup:
-    """An empty place for a chart, which can be reached and read by keyboard."""
-    help_text = f"{name}. With the focus here, the arrow keys move along the curve, Home and End jump."
-    return tag(
-        "figure",
-        tag("figcaption", caption),
-        tag("div", class_="plot", tabindex=0, role="img", aria_label=help_text),
-        tag("div", class_="keys"),
-        tag("p", class_="unseen", aria_live="polite"),
-        class_=f"chart {kind}".strip(),
-        data_chart=chart,
-    )
-
-
-def _axis_choice() -> Markup:
-    choices = [
-        tag("label", tag("input", type="radio", name="axis", value=value, checked=value == "steps"), tag("span", text))
-        for value, text in (("steps", "env steps"), ("minutes", "wall time"))
-    ]
-    return tag("fieldset", tag("legend", "Curves along", class_="unseen"), *choices, class_="choice")
-
-
-def _shares(group: Group) -> Markup:
-    """Where the time went, as a bar; one for the learner and one for the workers where neither waits for the other."""
-    bars = [_share_bar(whose, shares) for whose, shares in time_shares(group).items() if shares]
-    return tag("div", *bars, class_="shares") if bars else Markup()
-
-
-def _share_bar(whose: str, shares: Mapping[str, float]) -> Markup:
-    begin, parts, words = 0.0, [], []
-    for name, share in shares.items():
-        kind = f"share{TIME_SHARES.index(name)}"
-        parts.append(tag("rect", x=f"{begin:.2%}", width=f"{share:.2%}", height=10, class_=kind))
-        words.append(tag("span", tag("span", class_=f"swatch {kind}", aria_hidden="true"), f"{name} {share:.0%}"))
-        begin += share
-    bar = tag("svg", *parts, class_="bar", width="100%", height=10, aria_hidden="true")
-    return join(tag("p", f"Where the time goes, of the {whose}: ", *words, class_="quiet words"), bar)
-
-
-def _media(media: Sequence[Medium]) -> Markup:
-    """Videos and pictures; the curve that replaces missing ones is drawn above already and hence folded."""
-    shown = tag("div", *(_medium(medium) for medium in media), class_="media")
-    if all(medium.file.name == "curve.png" for medium in media):
-        return tag("details", tag("summary", "curve.png"), shown) if media else Markup()
-    return shown
-
-
-def _medium(medium: Medium) -> Markup:
-    name = f"seed {medium.run.seed}: {medium.file.parent.name}/{medium.file.name}"
-    if medium.uri is None:
-        size = f"{medium.size / 1e6:.1f} MB"
-        return tag("p", f"{medium.file} ({size}) is too large to be carried in the page", class_="quiet")
-    if medium.is_video:
-        shown = tag(
-            "video",
-            aria_label=name,
-            src=medium.uri,
-            controls=True,
-            loop=True,
-            muted=True,
-            playsinline=True,
-            preload="auto",
+    environments: dict[str, list[tuple[int, Group]]] = {}
+    for number, group in enumerate(groups):
+        environments.setdefault(group.env, []).append((number, group))
+    runs, budget = sum(len(group.runs) for group in groups), MediaBudget()
+    data = json.dumps(_charts(environments), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            heading=title or _heading(groups, list(environments)),
+            made=f"{some(len(groups), 'group')}, {some(runs, 'run')}, made {time.strftime('%Y-%m-%d %H:%M %Z')}",
+            style=(HERE / "page.css").read_text(encoding="utf-8"),
+            script=(HERE / "page.js").read_text(encoding="utf-8"),
+            data=data,
+            groups=groups,
+            environments=environments,
+            differences=differences(groups),
+            media=[media_of(group, budget) for group in groups],
         )
-    else:
-        shown = tag("img", src=medium.uri, alt=name, loading="lazy")
-    return tag("figure", shown, tag("figcaption", name), class_="medium")
-
-
-def _method() -> Markup:
-    lines = (
-        "A group is all runs whose settings differ in nothing but the seed (and in what is shown, logged or saved).",
-        "Curves: mean return of the last 100 episodes, raw returns as the environment gave them; one point per update.",
-        "Bands and brackets: 95 % t-interval of the mean over seeds, mean ± t(n−1)·s/√n, on a common grid of steps or "
-        "minutes, from three seeds on. It assumes normally distributed seeds; for three it is wide, as it should be.",
-        "A run that is done keeps its last return to the end of its group's axis; one that ended early drops out.",
-        "Final: last 100 episodes of training. Best: the highest such mean. Greedy: the finished policy, which takes "
-        "its most likely action. Random: uniform actions, measured when the run began.",
-        "Steps are agent decisions. Diamonds are evaluations, with their own interval over episodes.",
     )
-    return tag("section", tag("details", tag("summary", "How to read this"), tag("ul", *(tag("li", x) for x in lines))))
 
 
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+def _environment() -> Environment:
+    """The template engine, with the words and look-ups that the template uses."""
+    environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
+    words = {"amount": amount, "count": count, "minutes": minutes, "setting": setting}
+    environment.filters |= {name: _unless_unknown(function) for name, function in words.items()}
+    environment.filters["sha256"] = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    environment.globals |= {
+        "generator": GENERATOR,
+        "unknown": UNKNOWN,
+        "random": RANDOM,
+        "time_names": TIME_SHARES,
+        "baselines": baselines,
+        "by_label": by_label,
+        "complaints": complaints,
+        "count_statuses": lambda group: Counter(run.status for run in group.runs),
+        "failures": failures,
+        "settings": settings,
+        "time_shares": time_shares,
+    }
+    return environment
 
 
-def _heading(groups: Sequence[Group]) -> str:
+def _charts(environments: Mapping[str, Sequence[tuple[int, Group]]]) -> dict[str, Any]:
+    """What the script draws, by the names that the figures have: groups that learned the same thing, and each alone."""
+    charts = {}
+    for members in environments.values():
+        numbers, groups = zip(*members, strict=True)
+        charts[f"returns-{numbers[0]}"] = return_chart(groups, numbers, is_detailed=False)
+        charts[f"speeds-{numbers[0]}"] = speed_chart(groups, numbers)
+        for number, group in members:
+            charts[f"group-returns-{number}"] = return_chart([group], [number], is_detailed=True)
+    return charts
+
+
+def _unless_unknown(words: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: UNKNOWN if value is None else words(value)
+
+
+def minutes(seconds: float) -> str:
+    """A duration in minutes: `0.12`, `12.5`, `480`."""
+    value = seconds / 60
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def setting(value: Any) -> str:
+    """A value of a config as in a file."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def settings(group: Group) -> str:
+    """Every setting of a group, one per line."""
+    shown = _unless_unknown(setting)
+    lines = [f"{key}: {shown(value)}" for key, value in group.config.items() if key != "seed"]
+    return "\n".join(lines) or "config.yaml can't be read"
+
+
+def complaints(group: Group) -> list[str]:
+    """What is wrong with the runs of a group."""
+    found = [f"{run.path}: {text}" for run in group.runs for text in run.complaints]
+    return found + [f"{run.path} ({run.status}) has made no update" for run in group.runs if run.is_empty]
+
+
+def by_label(runs: Sequence[Record]) -> dict[str, list[Evaluation | None]]:
+    """The newest evaluation of each run: policy and baselines, with the result in every run."""
+    found = [{player.label: player for player in run.evaluated.players} for run in runs]
+    labels = dict.fromkeys(label for players in found for label in players)
+    return {label: [players.get(label) for players in found] for label in labels}
+
+
+def time_shares(group: Group) -> dict[str, dict[str, float]]:
+    """Where the time went, by whose time it is: share per activity, averaged over the runs."""
+    shares = share_groups({name: group.mean("throughput", "time", name) for name in TIME_SHARES})
+    return {whose: parts for whose, parts in shares.items() if parts}
+
+
+def failures(run: Record) -> str:
+    """How many workers and environments of a run failed."""
+    found = run.summary.get("failures")
+    if not isinstance(found, dict):
+        return UNKNOWN
+    workers = found.get("workers")
+    parts = [f"{some(len(workers), 'worker')} replaced"] if isinstance(workers, list) and workers else []
+    parts += [f"{found[key]} {words[found[key] != 1]}" for key, words in FAILURES.items() if found.get(key)]
+    return ", ".join(parts) or "none"
+
+
+def _heading(groups: Sequence[Group], environments: Sequence[str]) -> str:
     labels = [group.label for group in groups]
     shown = labels if len(labels) <= 4 else [*labels[:3], f"{len(labels) - 3} more"]
-    return f"{', '.join(shown)} on {', '.join(dict.fromkeys(group.env for group in groups))}"
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{', '.join(shown)} on {', '.join(environments)}"
 
 
 def _refuse_others_file(out: Path) -> None:

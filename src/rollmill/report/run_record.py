@@ -6,7 +6,6 @@ Files are also read while they are being written, or after they were cut short.
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from rollmill.config.base import Origin
 from rollmill.config.yaml_text import parse
 from rollmill.errors import Refused
+from rollmill.persist.writing import read_record
 from rollmill.report.runs import read_summary
 
 OTHERS = ("random", "constant:", "scripted:")  # players that are not trained policies
@@ -86,13 +86,20 @@ class Record:
 
     def number(self, *keys: str) -> float | None:
         """A number of the summary by the keys that lead to it; None if it isn't there."""
+        return known(self._at(keys))
+
+    def text(self, *keys: str) -> str:
+        """A text of the summary in the same way; "" if it isn't there."""
+        return str(self._at(keys) or "")
+
+    def _at(self, keys: Sequence[str]) -> Any:
         value: Any = self.summary
         for key in keys:
             value = value.get(key) if isinstance(value, Mapping) else None
-        return known(value)
+        return value
 
 
-def read_record(path: Path) -> Record:
+def read_run(path: Path) -> Record:
     """Read a run; damaged files are listed as complaints, and a folder that is not a run is refused."""
     complaints: list[str] = []
     try:
@@ -148,11 +155,8 @@ def _periodic(file: Path) -> Iterator[Evaluation]:
 
 def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     for file in folder.glob("*/evaluation.json"):
-        try:
-            record = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(record, dict) and record.get("status") == "done":
+        record = read_record(file)
+        if record.get("status") == "done":
             yield file.parent, record
 
 

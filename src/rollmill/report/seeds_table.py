@@ -7,14 +7,14 @@ from pathlib import Path
 from rollmill.console.text_table import text_table
 from rollmill.observe.phrases import amount, clock, count
 from rollmill.report.groups import LEAST, expand, spread
-from rollmill.report.run_record import Record, read_record
+from rollmill.report.run_record import Record, read_run
 
 COLUMNS = (("final", "mean_100"), ("best", "best_mean_100"), ("greedy", "greedy"))
 
 
 def seeds_lines(folder: Path) -> list[str]:
     """One line per run of the folder, and below them the means with their interval."""
-    runs = [read_record(path) for path in expand([folder])]
+    runs = [read_run(path) for path in expand([folder])]
     head = ["seed", "status", *(name for name, _ in COLUMNS), "steps", "steps/s", "time", "parameters"]
     lines = text_table([head, *(_row(run) for run in runs)], left=(1,))
     for name, key in COLUMNS:
