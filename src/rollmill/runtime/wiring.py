@@ -13,21 +13,21 @@ from rollmill.transport.shared import CellPlan, ChannelPlan, SharedPorts, create
 
 def local_ports(graph: Graph) -> dict[str, LocalPorts]:
     """The ports of every node, all in this process."""
-    senders, receivers, writers, readers = ({node.name: {} for node in graph.nodes} for _ in range(4))
+    ports = {node.name: LocalPorts() for node in graph.nodes}
     for link in graph.links:
         if link.kind is Kind.CELL:
             cell = LocalCell(graph.spec(link), link.depth)
             for end in link.producers:
-                writers[end.node][end.port] = cell
+                ports[end.node].writers[end.port] = cell
             for end in link.consumers:
-                readers[end.node][end.port] = cell
+                ports[end.node].readers[end.port] = cell
         else:
             channel = LocalChannel(graph.spec(link), len(link.producers), len(link.consumers), link.depth)
             for number, end in enumerate(link.producers):
-                senders[end.node][end.port] = channel.sender(number)
+                ports[end.node].senders[end.port] = channel.sender(number)
             for number, end in enumerate(link.consumers):
-                receivers[end.node][end.port] = channel.receiver(number)
-    return {name: LocalPorts(senders[name], receivers[name], writers[name], readers[name]) for name in senders}
+                ports[end.node].receivers[end.port] = channel.receiver(number)
+    return ports
 
 
 @dataclass
@@ -59,16 +59,16 @@ class SharedWiring:
     def attach(self, node: str, busy: Mapping[End, tuple[int, ...]] | None = None) -> SharedPorts:
         """The ports of one node, in the process that hosts it; `busy` is what `renew` gave for a node that died."""
         busy = busy or {}
-        senders, receivers, writers, readers = {}, {}, {}, {}
+        ports = SharedPorts()
         for name, link in self.links.items():
             plan, producers, consumers = self.plans[name], _of(node, link.producers), _of(node, link.consumers)
             if isinstance(plan, CellPlan):
-                writers |= {end.port: plan.attach() for _, end in producers}
-                readers |= {end.port: plan.attach() for _, end in consumers}
+                ports.writers |= {end.port: plan.attach() for _, end in producers}
+                ports.readers |= {end.port: plan.attach() for _, end in consumers}
                 continue
-            senders |= {end.port: plan.sender(i, busy.get(end, ())) for i, end in producers}
-            receivers |= {end.port: plan.receiver(i) for i, end in consumers}
-        return SharedPorts(senders, receivers, writers, readers)
+            ports.senders |= {end.port: plan.sender(i, busy.get(end, ())) for i, end in producers}
+            ports.receivers |= {end.port: plan.receiver(i) for i, end in consumers}
+        return ports
 
     def renew(self, dead: Collection[str], survivor: str, ports: SharedPorts) -> dict[End, tuple[int, ...]]:
         """Make the ends of the `dead` nodes as good as new, for others to take their place.

@@ -12,7 +12,6 @@ never blocks: `reserve` returns None, and only the runtime waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -102,14 +101,14 @@ R = TypeVar("R", bound=Receiver, covariant=True)
 C = TypeVar("C", bound=Cell, covariant=True)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attached(Generic[S, R, C]):
     """The ports of one component by name; a graph is checked when it is made, so what a component names exists."""
 
-    senders: Mapping[str, S] = field(default_factory=dict)
-    receivers: Mapping[str, R] = field(default_factory=dict)
-    writers: Mapping[str, C] = field(default_factory=dict)
-    readers: Mapping[str, C] = field(default_factory=dict)
+    senders: dict[str, S] = field(default_factory=dict)
+    receivers: dict[str, R] = field(default_factory=dict)
+    writers: dict[str, C] = field(default_factory=dict)
+    readers: dict[str, C] = field(default_factory=dict)
 
 
 Ports = Attached[Sender, Receiver, Cell]  # of any transport
