@@ -11,7 +11,7 @@ from typing import Any
 from rollmill.algorithms.registry import RECIPES
 from rollmill.config.load import Loaded
 from rollmill.console.standard import default_observers
-from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.doctor.restore_trial import run_grade
 from rollmill.errors import Refused
 from rollmill.events import Event, Opened, Progress
@@ -32,6 +32,7 @@ from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import ThreadsConfig
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
+from rollmill.runtime.topology import draw_graph
 from rollmill.session import Runtime, Session
 from rollmill.settings import ExperimentConfig, load_config
 

@@ -17,6 +17,7 @@ import pytest
 import rollmill
 from rollmill.cli import main
 from rollmill.errors import Refused
+from rollmill.persist.run_folder import RunFolder
 from rollmill.trials.seeds import cores_needed, deal_cores, read_seeds
 from rollmill.trials.seeds_folder import SeedsFolder
 
@@ -132,7 +133,7 @@ def test_folders_of_others_are_left_alone(config, capsys):
 
 def test_a_folder_that_is_being_trained_is_not_taken(config):
     folder = SeedsFolder.create(Path("many"), config, rollmill.load_config(config).config, [1], overwrite=False)
-    with folder.locked(), pytest.raises(Refused, match="is being written by another process"):
+    with RunFolder(folder.path).locked(), pytest.raises(Refused, match="is being written by another process"):
         SeedsFolder.create(Path("many"), config, rollmill.load_config(config).config, [1], overwrite=True)
 
 

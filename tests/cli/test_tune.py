@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
 import psutil
@@ -125,7 +125,7 @@ def test_the_first_candidates_are_far_apart():
     }
 
 
-# The search, over the sockets of candidates that answer what they are told to
+# The search, over the connections of candidates that answer what they are told to
 
 
 class Crowd:
@@ -136,20 +136,20 @@ class Crowd:
         self.pause = pause  # seconds before each answer
 
     def start(self, setup: Setup) -> Candidate:
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         threading.Thread(target=self._answer, args=(theirs, self.rates.get(setup, 1.0)), daemon=True).start()
         return Candidate(ours, self.output)
 
-    def _answer(self, channel: socket.socket, rate: float | str) -> None:
-        with channel, channel.makefile("r") as requests, suppress(OSError):
-            for _ in requests:
+    def _answer(self, channel: Connection, rate: float | str) -> None:
+        with channel, suppress(EOFError, OSError):
+            while channel.recv():
                 if rate == "dies":
                     return
                 speed = self.speeds[self.asked % len(self.speeds)]
                 self.asked += 1
                 time.sleep(self.pause)
                 answer = {"failed": rate} if isinstance(rate, str) else {"steps": rate * speed, "seconds": 1.0}
-                channel.sendall(json.dumps({**answer, "shares": {}}).encode() + b"\n")
+                channel.send({**answer, "shares": {}})
 
 
 def search(rates, speeds=(1.0,), seconds=0.5, setups=None, base=BASE, pause=0.0):

@@ -12,13 +12,12 @@ from rollmill.algorithms.policy import PolicyContext, StochasticPolicy
 from rollmill.doctor.model_check import check_network, refuse_unread
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
-from rollmill.models.convolutions import ListedCNN, NatureCNN, SmallCNN, same_margins
+from rollmill.models.convolutions import CNN, same_margins
+from rollmill.models.custom import sample_observations
 from rollmill.models.encoders import TwinEncoder
-from rollmill.models.inputs import image_layout
 from rollmill.models.layers import ACTIVATIONS
 from rollmill.models.network import build_network
 from rollmill.models.plain import plain_network
-from rollmill.models.samples import sample_observations
 from rollmill.models.torsos import build_torso, choose_torso
 
 RAYS = gym.spaces.Box(0, 255, (19, 33), np.uint8)
@@ -77,7 +76,7 @@ def test_same_padding_leaves_the_smaller_half_before(length, kernel, stride, mar
 def test_the_listed_convolutions_of_the_drone_have_these_sizes():
     # same: 19 × 33 → 5 × 9 → 3 × 5, with 32 filters 480 numbers
     torso = build_torso(RAYS, ModelConfig(conv=CONV, padding="same", features=None))
-    assert isinstance(torso, ListedCNN)
+    assert isinstance(torso, CNN)
     assert torso.out_features == 480
     assert torso(torch.zeros(2, 19, 33, dtype=torch.uint8)).shape == (2, 480)
     assert size_of(torso) == (1 * 8 * 8 * 16 + 16) + (16 * 4 * 4 * 32 + 32)
@@ -119,7 +118,7 @@ def test_same_convolutions_agree_with_their_definition(activation):
 def test_listed_as_published_they_are_the_nature_cnn():
     space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
     listed = ModelConfig(conv=((32, 8, 4), (64, 4, 2), (64, 3, 1)), activation="relu")
-    nature, ours = NatureCNN(image_layout(space), 512), build_torso(space, listed)
+    nature, ours = build_torso(space, ModelConfig(torso="nature_cnn")), build_torso(space, listed)
     ours.load_state_dict(nature.state_dict())
     pixels = sample_observations(space, 1, 4, seed=0)[0]
     assert torch.equal(ours(pixels), nature(pixels))
@@ -137,8 +136,9 @@ def test_conv_chooses_the_torso_of_images_and_the_reader_of_those_in_a_dict():
     assert choose_torso(VECTOR, "auto", has_conv=True) == "mlp"
     assert choose_torso(DRONE, "auto", has_conv=True) == "merged"
     merged = build_torso(DRONE, ModelConfig(conv=CONV, padding="same"))
-    assert isinstance(merged.readers[0], ListedCNN)
-    assert isinstance(build_torso(DRONE, ModelConfig()).readers[0], SmallCNN)
+    small = build_torso(DRONE, ModelConfig())
+    kernels = [[c.kernel_size[0] for c in torso.readers[0].convolutions] for torso in (merged, small)]
+    assert kernels == [[8, 4], [3, 3]]  # as listed; those of the small CNN
     for space, remedy in ((VECTOR, "use mlp"), (DRONE, "use merged")):
         with pytest.raises(Refused, match=f"model.torso=cnn can't read .*{remedy}"):
             build_torso(space, ModelConfig(torso="cnn", conv=CONV))
@@ -276,5 +276,5 @@ def test_the_activation_of_listed_convolutions_is_read():
     config = ModelConfig(conv=CONV, padding="same", activation="silu")
     network = build_network(RAYS, CHOICES, config, seed=1)
     refuse_unread(config, network, RAYS, CHOICES)  # doesn't
-    listed = [module for module in network.modules() if isinstance(module, ListedCNN)]
+    listed = [module for module in network.modules() if isinstance(module, CNN)]
     assert [module._activation for module in listed] == [ACTIVATIONS["silu"]] * len(listed) != []

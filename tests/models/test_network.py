@@ -15,9 +15,9 @@ from torch import nn
 from rollmill import nested
 from rollmill.doctor.model_check import check_network
 from rollmill.models.config import ModelConfig
+from rollmill.models.custom import sample_observations
 from rollmill.models.encoders import SeparateEncoder, SharedEncoder, TwinEncoder
 from rollmill.models.network import build_network
-from rollmill.models.samples import sample_observations
 
 VECTOR = gym.spaces.Box(-5, 5, (4,), np.float32)
 IMAGE = gym.spaces.Box(0, 255, (4, 36, 36), np.uint8)

@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from rollmill.models.gru import gru
-from rollmill.models.recurrent import Memory
+from rollmill.models.recurrent import Memory, gru
 
 
 def memory_of(kind, inputs=3, size=5):

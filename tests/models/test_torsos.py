@@ -7,9 +7,10 @@ from torch.nn import functional as F
 from rollmill import nested
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
+from rollmill.models.convolutions import build_cnn
+from rollmill.models.custom import sample_observations
 from rollmill.models.inputs import OneHot, image_layout, row_input
-from rollmill.models.samples import sample_observations
-from rollmill.models.torsos import NatureCNN, SmallCNN, build_torso, choose_torso
+from rollmill.models.torsos import build_torso, choose_torso
 
 
 def image(*shape, dtype=np.uint8):
@@ -61,13 +62,14 @@ def test_images_are_read_in_three_layouts():
     assert image_layout(image(3, 60, 80))[:4] == (3, 60, 80, False)
 
 
-@pytest.mark.parametrize(("kind", "size"), [(NatureCNN, 36), (NatureCNN, 84), (SmallCNN, 8), (SmallCNN, 19)])
+@pytest.mark.parametrize(
+    ("kind", "size"), [("nature_cnn", 36), ("nature_cnn", 84), ("small_cnn", 8), ("small_cnn", 19)]
+)
 def test_channel_order_and_scale_do_not_change_what_a_cnn_sees(kind, size):
     pixels = sample_observations(image(3, size, size + 5), 1, 4, seed=0)[0]
     torch.manual_seed(0)
-    first = kind(image_layout(image(3, size, size + 5)), 16)
-    last = kind(image_layout(image(size, size + 5, 3)), 16)
-    floats = kind(image_layout(image(3, size, size + 5, dtype=np.float32)), 16)
+    spaces = image(3, size, size + 5), image(size, size + 5, 3), image(3, size, size + 5, dtype=np.float32)
+    first, last, floats = (build_cnn(kind, image_layout(space), ModelConfig(features=16)) for space in spaces)
     last.load_state_dict(first.state_dict())
     floats.load_state_dict(first.state_dict())
     expected = first(pixels)
@@ -78,7 +80,7 @@ def test_channel_order_and_scale_do_not_change_what_a_cnn_sees(kind, size):
 
 
 def test_the_nature_cnn_is_the_published_one():
-    torso = NatureCNN(image_layout(image(4, 84, 84)), 512)
+    torso = build_cnn("nature_cnn", image_layout(image(4, 84, 84)), ModelConfig())
     # 4·8·8·32 + 32, 32·4·4·64 + 64, 64·3·3·64 + 64, 7·7·64·512 + 512
     sizes = [8_192 + 32, 32_768 + 64, 36_864 + 64, 1_605_632 + 512]
     assert sum(p.numel() for p in torso.parameters()) == sum(sizes)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.errors import Refused
+from rollmill.runtime.topology import draw_graph
 from rollmill.settings import load_config
 
 BASE = {

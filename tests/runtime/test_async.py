@@ -230,7 +230,7 @@ def test_an_actor_whose_weights_are_gone_continues_with_newer_ones_and_misses_no
         "runtime.workers": 2,
     }
     summary, _ = train(tmp_path / "run", changes)
-    kept = 2 + 2 * 2 // 1  # versions, see `topology.asynchronous`
+    kept = 2 + 2 * 2 // 1  # versions, see `topology.draw_graph`
     updates = [e for e in read_flight(tmp_path / "run" / "flight.log").entries if isinstance(e, UpdateEntry)]
     slow = [(e.update, c.ticket) for e in updates for c in e.unrolls if c.ticket.actor == 0]
     assert [ticket.sequence for _, ticket in slow] == list(range(len(slow)))

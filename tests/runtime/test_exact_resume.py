@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.events import Updated
 from rollmill.learners.journal import resume_points_from
 from rollmill.models.weights import parameters_sha256
 from rollmill.persist.checkpoints import Checkpoints
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
+from rollmill.runtime.topology import draw_graph
 from rollmill.settings import load_config
 
 PPO = {"name": "ppo", "unroll": 16, "epochs": 2, "minibatch": 32}

@@ -23,7 +23,7 @@ from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
-from rollmill.runtime.topology import TOPOLOGIES
+from rollmill.runtime.topology import draw_graph
 from rollmill.stores.rollout import STORES
 
 GROUPS, SIZE, UNROLL = 2, 2, 4
@@ -50,7 +50,7 @@ def draw(runtime, **algorithm):
 
 
 def make_runtime(blueprint):
-    graph = TOPOLOGIES["async"](blueprint)
+    graph = draw_graph(blueprint)
     return (SerialRuntime if blueprint.runtime.kind == "serial" else ProcessRuntime)(graph, blueprint.runtime)
 
 

@@ -25,7 +25,7 @@ from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
-from rollmill.runtime.topology import sync
+from rollmill.runtime.topology import draw_graph
 from rollmill.seeding import episode_seed
 from rollmill_envs.probe.tracer import decode, plan
 
@@ -59,7 +59,7 @@ def run(config, observers):
     spaces = check_group(env)
     parts = (SEED, env, ModelConfig(rescale_actions=False), algorithm, train, config, tracer_parts.UNROLLS, *spaces)
     blueprint = Blueprint(*parts, spare_slots=2)
-    runtime = (SerialRuntime if config.kind == "serial" else ProcessRuntime)(sync(blueprint), config)
+    runtime = (SerialRuntime if config.kind == "serial" else ProcessRuntime)(draw_graph(blueprint), config)
     users = make_user_observers((), observers)
     tracer_parts.SEEN.clear()
     with Dispatcher([], users=users, spare_slots=2) as dispatcher:

@@ -14,7 +14,7 @@ from rollmill.models.config import ModelConfig
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
-from rollmill.runtime.topology import TOPOLOGIES
+from rollmill.runtime.topology import draw_graph
 from rollmill.seeding import episode_seed, generator
 from rollmill_envs.probe.tracer import Trace, decode, decode_reward, plan
 
@@ -35,7 +35,7 @@ def run(runtime_config, algorithm, recipe, steps):
         recipe,
         *spaces,
     )
-    graph = TOPOLOGIES[recipe.topology.kind](blueprint)
+    graph = draw_graph(blueprint)
     runtime = (SerialRuntime if runtime_config.kind == "serial" else ProcessRuntime)(graph, runtime_config)
     tracer_parts.SEEN.clear()
     try:

@@ -12,7 +12,7 @@ import pytest
 
 from rollmill import nested
 from rollmill.transport import local, shared
-from rollmill.transport.layout import ALIGNMENT, Layout
+from rollmill.transport.shared import ALIGNMENT, Layout
 from rollmill.types import ArraySpec
 
 SPEC = {"x": ArraySpec((3,), "float32"), "deep": {"flag": ArraySpec((), "bool")}}

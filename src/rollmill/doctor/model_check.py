@@ -12,11 +12,10 @@ from rollmill import nested
 from rollmill.config.base import shown
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
-from rollmill.models.custom import described, guarded
+from rollmill.models.custom import described, guarded, sample_observations
 from rollmill.models.initialise import reproducible
 from rollmill.models.inputs import image_layout, leaf_spaces
 from rollmill.models.network import Network, NetworkOutput
-from rollmill.models.samples import sample_observations
 from rollmill.models.torsos import choose_torso
 from rollmill.spaces import action_spec
 

@@ -12,8 +12,6 @@ from rollmill.errors import Refused
 from rollmill.launch.process import usable_cores
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import DevicesConfig
-from rollmill.runtime.graph import Graph
-from rollmill.runtime.topology import TOPOLOGIES
 from rollmill.settings import ExperimentConfig
 
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # a user who sets one of them has chosen how threads wait
@@ -68,11 +66,6 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
         )
     config.algorithm.check_batch(flow.unrolls * config.env.group_size, network.is_recurrent)
     return blueprint
-
-
-def draw_graph(blueprint: Blueprint) -> Graph:
-    """The component graph in the topology that the recipe names."""
-    return TOPOLOGIES[blueprint.recipe.topology.kind](blueprint)
 
 
 def oversubscribed_threads(blueprint: Blueprint, variables: Mapping[str, str] = os.environ) -> str | None:

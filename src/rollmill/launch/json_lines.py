@@ -8,6 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 
+def write_line(descriptor: int, **message: Any) -> None:
+    """Write a message to a pipe; nothing happens if its reader is gone."""
+    data = json.dumps(message).encode() + b"\n"
+    with suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]
+
+
 class Lines:
     """JSON lines that arrive through a pipe."""
 

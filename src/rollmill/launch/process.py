@@ -30,6 +30,14 @@ def set_threads(count: int) -> None:
         torch.set_num_threads(count)
 
 
+def write_output_to(file: str | os.PathLike[str]) -> None:
+    """Append the standard output and error of this process to a file from now on."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+
 def usable_cores() -> list[int]:
     """The cores that this process may run on."""
     return sorted(os.sched_getaffinity(0))

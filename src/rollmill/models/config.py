@@ -88,21 +88,13 @@ class ModelConfig(Config):
         return f"model.module={self.module}" if self.module is not None else f"model.torso={self.torso}"
 
     @model_validator(mode="after")
-    def _names_one_custom_model(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.file is not None and self.module is not None:
             raise ValueError(f"file={self.file} and module={self.module} name two models; remove one")
         if self.file is not None and self.class_ is None:
             raise ValueError(f"file={self.file} needs the name of a class in it; add class: MyNet")
-        return self
-
-    @model_validator(mode="after")
-    def _lists_its_convolutions(self) -> Self:
         if self.torso == "cnn" and not self.conv:
             raise ValueError("torso=cnn has no convolutions; add conv: [[filters, kernel, stride], …]")
-        return self
-
-    @model_validator(mode="after")
-    def _shares_what_remembers(self) -> Self:
         if self.memory != "none" and self.shared is False:
             raise ValueError(f"shared=false: memory={self.memory} is one for policy and value; remove shared")
         return self

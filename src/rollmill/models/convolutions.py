@@ -12,13 +12,14 @@ from torch.nn import functional as F
 
 from rollmill.config.base import shown
 from rollmill.errors import Refused
-from rollmill.models.config import ActivationName, ModelConfig, PaddingName
+from rollmill.models.config import ActivationName, Convolution, ModelConfig, PaddingName, TorsoName
 from rollmill.models.conv2d import conv2d
 from rollmill.models.inputs import BYTE_SCALE, ImageLayout
 from rollmill.models.layers import ACTIVATIONS
 from rollmill.models.normaliser import RunningStatistics
 
 _IN_PLACE: dict[ActivationName, Callable[[Tensor], Tensor]] = {"relu": F.relu_, "tanh": torch.tanh_}
+NATURE_CNN: tuple[Convolution, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. (2015)
 _MOST_OBSERVED = 32  # images per update that the statistics are computed from: a hundred thousand pixels are enough
 Margins = tuple[int, int, int, int]  # zeros to the left, to the right, above and below, as `F.pad` counts them
 
@@ -29,7 +30,7 @@ class CNN(nn.Module):
     def __init__(
         self,
         layout: ImageLayout,
-        convolutions: Sequence[nn.Conv2d],
+        listed: Sequence[Convolution],
         features: int | None,
         activation: ActivationName = "relu",
         padding: PaddingName = "valid",
@@ -39,22 +40,30 @@ class CNN(nn.Module):
         self._layout = layout
         # of the channels of bytes; before they have seen anything, they read 0–255 as 0–1
         self.statistics = RunningStatistics((layout.channels,), 1 / BYTE_SCALE) if is_normalised else None
-        self.convolutions = nn.ModuleList(convolutions)
+        channels = (layout.channels, *(filters for filters, _, _ in listed))
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(inputs, filters, size, stride)
+            for inputs, (filters, size, stride) in zip(channels[:-1], listed, strict=True)
+        )
         self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         # in place: saves memory, and ELU's backward pass then uses the result, without another exponential
         self._activation = _in_place(activation)
         height, width = layout.height, layout.width
         self._margins: list[Margins | None] = []
-        for convolution in convolutions:
-            (size, _), (stride, _) = convolution.kernel_size, convolution.stride
+        for number, (_, size, stride) in enumerate(listed, 1):
             if padding == "same":
                 margins = (*same_margins(width, size, stride), *same_margins(height, size, stride))
                 height, width = math.ceil(height / stride), math.ceil(width / stride)
+            elif size > min(height, width):
+                raise Refused(
+                    f"model.conv={shown(listed)}: the kernel of {size} in layer {number} is larger than the "
+                    f"{height} × {width} that are left; set model.padding=same or use smaller kernels or strides"
+                )
             else:
                 margins = (0, 0, 0, 0)
                 height, width = (height - size) // stride + 1, (width - size) // stride + 1
             self._margins.append(margins if any(margins) else None)
-        flat = convolutions[-1].out_channels * height * width
+        flat = channels[-1] * height * width
         self.linear = None if features is None else nn.Linear(flat, features)
         self.out_features = flat if features is None else features
 
@@ -95,35 +104,14 @@ class CNN(nn.Module):
         return scaled, bias - (scaled * statistics.mean.float().view(1, -1, 1, 1)).sum((1, 2, 3))
 
 
-class NatureCNN(CNN):
-    """The network of Mnih et al. (2015)."""
-
-    def __init__(self, layout: ImageLayout, features: int | None, is_normalised: bool = False) -> None:
-        layers = (nn.Conv2d(layout.channels, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1))
-        super().__init__(layout, layers, features, is_normalised=is_normalised)
-
-
-class SmallCNN(CNN):
-    """For images of about 10 to 35 pixels on a side."""
-
-    def __init__(self, layout: ImageLayout, features: int | None, is_normalised: bool = False) -> None:
-        stride = 2 if min(layout.height, layout.width) >= 20 else 1  # keep every pixel of the smallest
-        layers = (nn.Conv2d(layout.channels, 16, 3, stride), nn.Conv2d(16, 32, 3, 2))
-        super().__init__(layout, layers, features, is_normalised=is_normalised)
-
-
-class ListedCNN(CNN):
-    """What `model.conv` lists."""
-
-    def __init__(self, layout: ImageLayout, config: ModelConfig, is_normalised: bool = False) -> None:
-        if config.padding == "valid":
-            _refuse_too_small(layout, config)
-        channels = (layout.channels, *(filters for filters, _, _ in config.conv))
-        layers = [
-            nn.Conv2d(inputs, filters, size, stride)
-            for inputs, (filters, size, stride) in zip(channels[:-1], config.conv, strict=True)
-        ]
-        super().__init__(layout, layers, config.features, config.activation, config.padding, is_normalised)
+def build_cnn(kind: TorsoName, layout: ImageLayout, config: ModelConfig) -> CNN:
+    """The torso `nature_cnn`, `small_cnn` (for images of about 10 to 35 pixels on a side) or `cnn`, as it is listed."""
+    is_normalised = config.normalise_images and layout.is_bytes
+    if kind == "cnn":
+        return CNN(layout, config.conv, config.features, config.activation, config.padding, is_normalised)
+    stride = 2 if min(layout.height, layout.width) >= 20 else 1  # keep every pixel of the smallest
+    listed = NATURE_CNN if kind == "nature_cnn" else ((16, 3, stride), (32, 3, 2))
+    return CNN(layout, listed, config.features, is_normalised=is_normalised)
 
 
 def _in_place(activation: ActivationName) -> Callable[[Tensor], Tensor]:
@@ -142,15 +130,3 @@ def same_margins(length: int, size: int, stride: int) -> tuple[int, int]:
     steps = math.ceil(length / stride)
     total = max((steps - 1) * stride + size - length, 0)
     return total // 2, total - total // 2
-
-
-def _refuse_too_small(layout: ImageLayout, config: ModelConfig) -> None:
-    """Refuse convolutions that an image has no room for."""
-    height, width = layout.height, layout.width
-    for number, (_, size, stride) in enumerate(config.conv, 1):
-        if size > min(height, width):
-            raise Refused(
-                f"model.conv={shown(config.conv)}: the kernel of {size} in layer {number} is larger than the "
-                f"{height} × {width} that are left; set model.padding=same or use smaller kernels or strides"
-            )
-        height, width = (height - size) // stride + 1, (width - size) // stride + 1

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,11 +27,12 @@ from rollmill.config.user_code import load_object
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig
 from rollmill.models.encoders import Encoder, Encoding
-from rollmill.models.samples import sample_observations
 from rollmill.nested import Nested
+from rollmill.spaces import observation_leaf_space, observation_spec
 from rollmill.types import ArraySpec
 
 _STEPS, _BATCH = 2, 4  # of the trial; different, so that swapped axes are seen
+_BOUND = 100.0  # spaces that mean "any number" are often bounded by the largest float, where every network overflows
 
 
 class CustomEncoder(Encoder):
@@ -140,3 +143,26 @@ def described(value: Any) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     return f"a {type(value).__name__}"
+
+
+def sample_observations(space: gym.Space[Any], steps: int, batch: int, seed: int) -> Nested:
+    """Tensors [T, B, …] as a network gets them; the space's own generator isn't touched."""
+    private = deepcopy(space)
+    private.seed(seed)
+    rng = np.random.default_rng(seed)
+    rows = [_sample(private, rng) for _ in range(steps * batch)]
+
+    def join(spec: Any, *leaves: Any) -> Tensor:
+        stacked = np.stack([np.asarray(leaf, dtype=spec.dtype) for leaf in leaves])
+        return torch.from_numpy(stacked.reshape(steps, batch, *spec.shape))
+
+    return nested.map_leaves(join, observation_spec(space), *rows)
+
+
+def _sample(space: gym.Space[Any], rng: np.random.Generator) -> Nested:
+    children = observation_leaf_space(space)
+    if isinstance(children, dict):
+        return {key: _sample(child, rng) for key, child in children.items()}
+    if isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating):
+        return rng.uniform(np.clip(space.low, -_BOUND, _BOUND), np.clip(space.high, -_BOUND, _BOUND))
+    return space.sample()

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from rollmill.models.config import ModelConfig
 from rollmill.models.convolutions import CNN
 from rollmill.models.inputs import flat_input, is_row_of_floats
+from rollmill.models.layers import TwinMLP
 from rollmill.models.recurrent import Memory
 from rollmill.models.torsos import Torso, build_torso, choose_torso
-from rollmill.models.twin import TwinMLP
 from rollmill.nested import Nested
 
 

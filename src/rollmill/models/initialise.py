@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from rollmill.models.twin import TwinLinear
+from rollmill.models.layers import TwinLinear
 
 HIDDEN_GAIN = math.sqrt(2)
 POLICY_GAIN = 0.01  # nearly uniform actions at the start
@@ -49,32 +49,21 @@ def orthogonal(module: nn.Module, gain: float, generator: torch.Generator) -> No
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             _fill(part.weight, gain, generator)
-            _zero(part.bias)
+            if part.bias is not None:
+                part.bias.zero_()
         elif isinstance(part, TwinLinear):
             for half in part.weight:
                 _fill(half, gain, generator)
-            _zero(part.bias)
+            part.bias.zero_()
         elif isinstance(part, nn.RNNBase):
             # the gates have activations of their own, so the gain is 1
             for name, parameter in part.named_parameters(recurse=False):
                 if name.startswith("weight"):
                     _fill(parameter, 1.0, generator)
                 else:
-                    _zero(parameter)
-
-
-@torch.no_grad()
-def zero(layer: nn.Linear) -> None:
-    """A layer that gives zeros."""
-    _zero(layer.weight)
-    _zero(layer.bias)
+                    parameter.zero_()
 
 
 def _fill(weight: Tensor, gain: float, generator: torch.Generator) -> None:
     # by way of a plain copy: torch's function can't view a channels-last weight as a matrix
     weight.copy_(nn.init.orthogonal_(torch.empty(weight.shape), gain, generator=generator))
-
-
-def _zero(parameter: Tensor | None) -> None:
-    if parameter is not None:
-        parameter.zero_()

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rollmill import nested
 from rollmill.models import initialise
 from rollmill.models.config import ModelConfig
 from rollmill.models.custom import build_custom
-from rollmill.models.distributions import ActionDistribution, distribution_for
+from rollmill.models.distributions import ActionDistribution, DiagonalGaussian, distribution_for
 from rollmill.models.encoders import Encoder, build_encoder
-from rollmill.models.heads import PolicyHead
 from rollmill.models.normaliser import ObservationNormaliser, RunningStatistics
 from rollmill.nested import Nested
 from rollmill.spaces import ActionScale, action_scale
@@ -26,6 +26,26 @@ class NetworkOutput(NamedTuple):
     params: Tensor  # [T, B, P], parameters of the action distribution
     value: Tensor | None  # [T, B]; None for a network without value head
     state: Nested  # [B, …] after the last step; {} without memory
+
+
+class PolicyHead(nn.Linear):
+    """The policy's last layer; for a Gaussian it gives the mean, and the deviation is a parameter of its own."""
+
+    log_std: Tensor | None
+
+    def __init__(self, features: int, distribution: ActionDistribution, initial_log_std: float) -> None:
+        if isinstance(distribution, DiagonalGaussian):
+            super().__init__(features, distribution.size)
+            self.log_std = nn.Parameter(torch.full((distribution.size,), initial_log_std))
+        else:
+            super().__init__(features, distribution.parameter_count)
+            self.log_std = None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[N, F] → [N, P]."""
+        outputs = F.linear(features, self.weight, self.bias)
+        log_std = self.log_std
+        return outputs if log_std is None else torch.cat((outputs, log_std.expand_as(outputs)), -1)
 
 
 class Network(nn.Module):
@@ -89,22 +109,17 @@ class Network(nn.Module):
         statistics, value = self.return_statistics, self.value
         assert statistics is not None
         assert value is not None
-        before = statistics.mean.clone(), statistics.deviation
+        old_mean, old = statistics.mean.clone(), statistics.deviation
         statistics.update(returns.unsqueeze(0))
-        _kept_in_place(value, before, (statistics.mean, statistics.deviation))
+        mean, deviation = statistics.mean, statistics.deviation
+        value.weight.mul_((old / deviation).float())
+        value.bias.copy_((value.bias * old + old_mean - mean) / deviation)
 
     def observe(self, obs: Nested) -> None:
         """Update the observation statistics with observations [T, B, …]."""
         if self.normaliser is not None:
             self.normaliser.update(obs)
         self.encoder.observe(obs)
-
-
-def _kept_in_place(value: nn.Linear, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
-    """Rescale the value head so that its values in reward units stay the same; `before` and `after` are (mean, std)."""
-    (old_mean, old), (mean, deviation) = before, after
-    value.weight.mul_((old / deviation).float())
-    value.bias.copy_((value.bias * old + old_mean - mean) / deviation)
 
 
 def build_network(
@@ -140,10 +155,15 @@ def build_network(
             action_scale(action_space) if config.rescale_actions else None,
         )
         if config.initialisation == "orthogonal":
-            _initialise_orthogonally(network, config, torch.Generator().manual_seed(seed))
-    is_zero = zero_last_layer if config.zero_last_layer is None else config.zero_last_layer
-    if is_zero:
-        initialise.zero(network.policy)
+            generator = torch.Generator().manual_seed(seed)
+            if not config.is_custom:  # a user's model initialises itself
+                initialise.orthogonal(network.encoder, initialise.HIDDEN_GAIN, generator)
+            initialise.orthogonal(network.policy, initialise.POLICY_GAIN, generator)
+            if network.value is not None:
+                initialise.orthogonal(network.value, initialise.VALUE_GAIN, generator)
+    if zero_last_layer if config.zero_last_layer is None else config.zero_last_layer:
+        nn.init.zeros_(network.policy.weight)
+        nn.init.zeros_(network.policy.bias)
     if not config.is_custom:
         _shorten_lookups(network)
     return network
@@ -158,11 +178,3 @@ def _shorten_lookups(network: Network) -> None:
     for part in network.modules():
         vars(part).update(part._modules)
         vars(part).update(part._parameters)
-
-
-def _initialise_orthogonally(network: Network, config: ModelConfig, generator: torch.Generator) -> None:
-    if not config.is_custom:  # a user's model initialises itself
-        initialise.orthogonal(network.encoder, initialise.HIDDEN_GAIN, generator)
-    initialise.orthogonal(network.policy, initialise.POLICY_GAIN, generator)
-    if network.value is not None:
-        initialise.orthogonal(network.value, initialise.VALUE_GAIN, generator)

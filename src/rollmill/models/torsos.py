@@ -12,8 +12,8 @@ from rollmill import nested
 from rollmill.config.base import shown
 from rollmill.errors import Refused
 from rollmill.models.config import ModelConfig, TorsoName
-from rollmill.models.convolutions import CNN, ListedCNN, NatureCNN, SmallCNN
-from rollmill.models.inputs import ImageLayout, Numbers, OneHot, flat_input, image_layout, leaf_spaces, row_input
+from rollmill.models.convolutions import CNN, build_cnn
+from rollmill.models.inputs import Numbers, OneHot, flat_input, image_layout, leaf_spaces, row_input
 from rollmill.models.layers import MLP
 from rollmill.nested import Nested
 from rollmill.spaces import observation_leaf_space
@@ -116,18 +116,11 @@ def build_torso(space: gym.Space[Any], config: ModelConfig) -> Torso:
         return RowTorso(space, config)
     layout = image_layout(space)
     assert layout is not None  # choose_torso saw to it
-    return _build_cnn(chosen, layout, config)
+    return build_cnn(chosen, layout, config)
 
 
 def _leaf_reader(space: gym.Space[Any], config: ModelConfig, where: str) -> CNN | Numbers | OneHot:
     layout = image_layout(space)
     if layout is None:
         return row_input(space, where)
-    return _build_cnn(choose_torso(space, "auto", bool(config.conv)), layout, config)
-
-
-def _build_cnn(chosen: TorsoName, layout: ImageLayout, config: ModelConfig) -> CNN:
-    is_normalised = config.normalise_images and layout.is_bytes
-    if chosen == "cnn":
-        return ListedCNN(layout, config, is_normalised)
-    return (NatureCNN if chosen == "nature_cnn" else SmallCNN)(layout, config.features, is_normalised)
+    return build_cnn(choose_torso(space, "auto", bool(config.conv)), layout, config)

@@ -28,7 +28,7 @@ from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.mailbox import Gone
 from rollmill.observe.observer import Overflow
-from rollmill.transport.layout import Layout
+from rollmill.transport.shared import Layout
 from rollmill.types import ArraySpec
 
 NICENESS = 5  # of the process: the training comes first

@@ -24,6 +24,7 @@ from typing import Generic, NamedTuple, TypeVar
 from pydantic import Field
 
 from rollmill.config.base import Config
+from rollmill.launch.proc import is_alive
 from rollmill.persist.best import EVALUATED
 from rollmill.persist.parts import Checkpoint, Content, Damaged, Manifest, Metric, Unjudged, write_parts
 from rollmill.persist.writing import link_atomically, remove, sync_folder
@@ -214,9 +215,10 @@ class Checkpoints:
         return Checkpoint(self._path(self._current), manifest)
 
     def _sweep(self) -> None:
-        """Remove what processes that are gone have left half done."""
+        """Remove what processes that have ended left half done, and this one when it failed."""
         for entry in os.listdir(self.folder):
-            if (match := _HIDDEN.fullmatch(entry)) and _is_gone(int(match[1])):
+            match = _HIDDEN.fullmatch(entry)
+            if match and (int(match[1]) == os.getpid() or not is_alive(int(match[1]))):
                 remove(self.folder / entry)
 
     def _survey(self) -> None:
@@ -273,8 +275,3 @@ class Checkpoints:
         if not (link.is_symlink() and os.readlink(link) == target):
             with suppress(OSError):  # some file systems have no links; nothing depends on them
                 link_atomically(link, target, self._hidden("draft", name))
-
-
-def _is_gone(process: int) -> bool:
-    """Whether no other process works on what it has begun: it has ended, or is this one, and failed."""
-    return process == os.getpid() or not Path(f"/proc/{process}").exists()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rollmill.actors.actor import Actor
-from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.errors import Refused, Stalled
 from rollmill.events import Updated
 from rollmill.flight.records import NAME
@@ -23,6 +23,7 @@ from rollmill.resuming import refuse_edited_config
 from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
 from rollmill.retrace.script import read_script
 from rollmill.runtime.serial import SerialRuntime
+from rollmill.runtime.topology import draw_graph
 from rollmill.settings import ExperimentConfig, load_run_config
 
 

@@ -11,7 +11,6 @@ It is executed as a program of its own (not by multiprocessing), so that a user'
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import select
@@ -25,8 +24,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.json_lines import write_line
 from rollmill.launch.proc import die_with, kill_group, live_on
 from rollmill.launch.process import tune_allocator
+from rollmill.runtime.teams import Kill
 
 if TYPE_CHECKING:
     from rollmill.runtime.wiring import SharedWiring
@@ -47,20 +48,6 @@ class ForkserverPlan:
     wiring: SharedWiring
 
 
-@dataclass(frozen=True)
-class Start:
-    """Fork a worker."""
-
-    plan: WorkerPlan
-
-
-@dataclass(frozen=True)
-class Kill:
-    """Kill the workers at these places, and what they started."""
-
-    places: tuple[str, ...]
-
-
 class Forkserver:
     """The main process's end of a forkserver."""
 
@@ -69,27 +56,20 @@ class Forkserver:
         self._child = Child(program(f"{__name__}:main", os.getpid()), None, None, descriptors, child_variables(), mark)
         self.pid = self._child.pid
         self.ended = os.pidfd_open(self.pid)  # readable when it has
-        self._send(plan)
+        self.send(plan)
 
     @property
     def exit_code(self) -> int | None:
         """How it ended; None while it lives."""
         return self._child.exit_code
 
-    def start(self, plan: WorkerPlan) -> None:
-        """Start a worker; its `started` is reported."""
-        self._send(Start(plan))
-
-    def kill(self, places: tuple[str, ...]) -> None:
-        """Kill workers; their ends are reported."""
-        self._send(Kill(places))
-
     def close(self, seconds: float) -> None:
         """Wait for it to end, which it does with the life pipe; then the hard way."""
         self._child.end(seconds)
         os.close(self.ended)
 
-    def _send(self, message: ForkserverPlan | Start | Kill) -> None:
+    def send(self, message: ForkserverPlan | WorkerPlan | Kill) -> None:
+        """Have it start a worker or kill some; it reports those that started or ended."""
         data = pickle.dumps(message)
         left = memoryview(_LENGTH.pack(len(data)) + data)
         poll = select.poll()
@@ -115,53 +95,41 @@ def main() -> None:
     # From here on the life pipe tells when the main process is gone, and there is time to end what workers started;
     # the kernel's signal would come first, and also when only the thread that started us ends.
     live_on()
-    tend()
+    plan = _receive()
+    if plan is not None:
+        _Family(plan).tend()
 
 
-class _Inbox:
-    """Messages from the main process, as they come."""
-
-    def __init__(self) -> None:
-        self._data = b""
-        self.has_ended = False
-
-    def read(self) -> list[Any]:
-        """The messages that are complete; waits if nothing has come at all."""
-        chunk = os.read(0, 1 << 20)
-        self.has_ended = not chunk
-        self._data += chunk
-        messages = []
-        while len(self._data) >= _LENGTH.size:
-            end = _LENGTH.size + _LENGTH.unpack_from(self._data)[0]
-            if len(self._data) < end:
-                break
-            messages.append(pickle.loads(self._data[_LENGTH.size : end]))
-            self._data = self._data[end:]
-        return messages
+def _receive() -> Any:
+    """The next message from the main process, once all of it has come; None if there is none any more."""
+    head = _read(_LENGTH.size)
+    data = _read(_LENGTH.unpack(head)[0]) if head else b""
+    return pickle.loads(data) if data else None
 
 
-def tend() -> None:
-    """Do as the main process says until the run ends; then see to it that all workers are gone."""
-    inbox = _Inbox()
-    waiting: list[Any] = []
-    while not waiting and not inbox.has_ended:
-        waiting = inbox.read()
-    if waiting:
-        plan, *waiting = waiting
-        _Family(plan, inbox).tend(waiting)
+def _read(size: int) -> bytes:
+    """So many bytes of the standard input; nothing if it ends before."""
+    data = b""
+    while len(data) < size:
+        chunk = os.read(0, size - len(data))
+        if not chunk:
+            return b""
+        data += chunk
+    return data
 
 
 class _Family:
     """The workers that live."""
 
-    def __init__(self, plan: ForkserverPlan, inbox: _Inbox) -> None:
-        self._plan, self._inbox = plan, inbox
+    def __init__(self, plan: ForkserverPlan) -> None:
+        self._plan = plan
         self._children: dict[int, str] = {}
         self._pid = os.getpid()
         self._wake, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
 
-    def tend(self, commands: list[Any]) -> None:
+    def tend(self) -> None:
+        """Do as the main process says until the run ends; then see to it that all workers are gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write)
         poll = select.poll()
@@ -169,31 +137,27 @@ class _Family:
             poll.register(descriptor, select.POLLIN)
         deadline: float | None = None
         while self._children or deadline is None:
-            for command in commands if deadline is None else ():
-                self._obey(command)
-            commands = []
             if deadline is not None and time.monotonic() > deadline:
                 for pid in self._children:
                     kill_group(pid)
-            for descriptor, _ in poll.poll(None if deadline is None else 50):
-                if descriptor == self._wake:
-                    os.read(self._wake, 4096)
-                elif descriptor == 0:
-                    commands += self._inbox.read()
-                if descriptor == self._plan.life or self._inbox.has_ended:
-                    deadline = deadline or time.monotonic() + GRACE_SECONDS
-                    for source in (0, self._plan.life):
-                        with suppress(KeyError):
-                            poll.unregister(source)
+            ready = {descriptor for descriptor, _ in poll.poll(None if deadline is None else 50)}
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            if self._plan.life in ready or (0 in ready and not self._obey(_receive())):
+                deadline = time.monotonic() + GRACE_SECONDS
+                poll.unregister(0)
+                poll.unregister(self._plan.life)
             self._reap()
 
-    def _obey(self, command: Start | Kill) -> None:
-        if isinstance(command, Start):
-            self._fork(command.plan)
-        else:
+    def _obey(self, command: WorkerPlan | Kill | None) -> bool:
+        """Start or kill; False if there is nothing to obey any more."""
+        if isinstance(command, Kill):
             for pid, place in self._children.items():
                 if place in command.places:
                     kill_group(pid)
+        elif command is not None:
+            self._fork(command)
+        return command is not None
 
     def _fork(self, plan: WorkerPlan) -> None:
         assert len(os.listdir("/proc/self/task")) == 1, "a process with threads must not fork"
@@ -209,7 +173,7 @@ class _Family:
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)  # also from here: it may be killed before it comes to that
         self._children[pid] = plan.place
-        self._report(kind="started", place=plan.place, pid=pid)
+        write_line(self._plan.reports, kind="started", place=plan.place, pid=pid)
 
     def _live(self, plan: WorkerPlan) -> int:
         """The child's side of the fork."""
@@ -230,8 +194,6 @@ class _Family:
             if done:
                 kill_group(pid)  # what an environment started must not outlive its worker
                 place = self._children.pop(pid)
-                self._report(kind="ended", place=place, pid=pid, code=os.waitstatus_to_exitcode(status))
-
-    def _report(self, **message: str | int) -> None:
-        with suppress(OSError):  # the reader is gone
-            os.write(self._plan.reports, json.dumps(message).encode() + b"\n")
+                write_line(
+                    self._plan.reports, kind="ended", place=place, pid=pid, code=os.waitstatus_to_exitcode(status)
+                )

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rollmill.actors.component import Component
 from rollmill.errors import Stalled
-from rollmill.events import Event, Progress, Said
+from rollmill.events import Event, Said
 from rollmill.launch.process import set_threads
 from rollmill.learners.learner import Learner
 from rollmill.runtime.config import RuntimeConfig
@@ -61,8 +61,8 @@ class SerialRuntime:
             for threads, component in self._components:
                 set_threads(threads)
                 progressed = component.work() or progressed
-                if component.notices:
-                    yield from heard(component, self.learner.progress())
+                while component.notices:
+                    yield Said(self.learner.progress(), *component.notices.popleft())
                 if self._is_stopping:
                     break
             while self.learner.events:
@@ -82,10 +82,3 @@ class SerialRuntime:
             _, component = self._components.pop()  # taken out first: who hangs in it is not asked again
             with suppress(Exception):
                 component.close()
-
-
-def heard(component: Component, progress: Progress) -> Iterator[Event]:
-    """What the component wants people to hear of."""
-    while component.notices:
-        notice = component.notices.popleft()
-        yield Said(progress, *notice)

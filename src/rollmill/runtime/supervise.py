@@ -18,7 +18,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rollmill.actors.component import Notice
 from rollmill.errors import WorkerFailed
 from rollmill.events import ComponentFailed, Event, Said, WorkerReplaced
 from rollmill.launch.guardian import Guardian
@@ -147,10 +146,7 @@ class Supervisor:
         if kind == "ready":
             team.ready(place, message["replay_seconds"])
         elif kind == "said":
-            yield Said(self._learner.progress(), message["component"], message["text"])
-        elif kind == "notice":
-            notice = Notice(**{field: message[field] for field in Notice._fields})
-            yield Said(self._learner.progress(), *notice)
+            yield Said(self._learner.progress(), **message["what"])
         else:
             team.blame(Fault(place, message["component"], message["message"], message["traceback"]), monotonic())
 
@@ -229,9 +225,9 @@ class Supervisor:
     def _do(self, team: Team, action: Action) -> Iterator[Event]:
         """Carry out what was decided for a team."""
         match action:
-            case Kill(places):
+            case Kill():
                 if self._forkserver is not None:
-                    self._forkserver.kill(places)
+                    self._forkserver.send(action)
             case Step.RECOVER:
                 self._busy = {**self._busy, **self._wiring.renew(team.nodes, "learner", self._ports)}
                 for place in team.places:
@@ -253,7 +249,7 @@ class Supervisor:
         theirs = {actor: points[actor] for actor in team.actors if actor in points}
         for place in team.places:
             self._vitals.renew(place)
-            self._forkserver.start(self._worker_plan(place, theirs))
+            self._forkserver.send(self._worker_plan(place, theirs))
 
     def _new_forkserver(self) -> Forkserver:
         plan = ForkserverPlan(self._life_read, self._reports.write, self._wiring)

@@ -15,26 +15,6 @@ from rollmill.types import TICKET
 WEIGHT_VERSIONS = 2  # kept side by side: the one in use and the one being written
 
 
-def sync(plan: Blueprint) -> Graph:
-    """Synchronous training: each actor makes one unroll per update, with the weights that it will change."""
-    return _wired(plan, WEIGHT_VERSIONS)
-
-
-def asynchronous(plan: Blueprint) -> Graph:
-    """Asynchronous training: the same components and links with room for what is in flight and for replaced tickets.
-
-    An actor has up to `in_flight` tickets and slots, so it runs while the learner learns. A ticket names the version
-    that was newest when it was given; as many are kept as pass until its turn comes, if all actors are equally fast.
-    """
-    flow = plan.flow
-    return _wired(plan, WEIGHT_VERSIONS + -(-plan.actors * flow.in_flight // flow.unrolls))
-
-
-def offline(plan: Blueprint) -> Graph:
-    """Training without actors: the learner alone; the stream of unrolls has no producer."""
-    return _wired(plan, WEIGHT_VERSIONS)
-
-
 class _Makers(NamedTuple):
     """The components that make unrolls, and the ends by which they are joined to the learner."""
 
@@ -45,8 +25,18 @@ class _Makers(NamedTuple):
     links: list[Link]  # among themselves
 
 
-def _wired(plan: Blueprint, versions: int) -> Graph:
+def draw_graph(plan: Blueprint) -> Graph:
+    """The components of a run and their links: the same for every kind of training, but for the room in the links.
+
+    Synchronous: each actor makes one unroll per update, with the weights that it will change. Asynchronous: an actor
+    has up to `in_flight` tickets and slots, so it runs while the learner learns; a ticket names the version that was
+    newest when it was given, and as many are kept as pass until its turn comes, if all actors are equally fast.
+    Offline: the learner is alone, and the stream of unrolls has no producer.
+    """
     groups, in_flight = range(plan.actors), plan.flow.in_flight
+    versions = WEIGHT_VERSIONS
+    if plan.recipe.topology.kind == "async":
+        versions += -(-plan.actors * in_flight // plan.flow.unrolls)
     unrolls = plan.fields.unroll_spec(plan.assembler.steps, plan.env.group_size)
     weights = weights_spec(plan.network("cpu"))
     makers = (_fused if plan.runtime.roles == "fused" else _apart)(plan, unrolls, weights)
@@ -143,6 +133,3 @@ def _step_links(i: int) -> tuple[Link, Link]:
             depth=4,
         ),
     )
-
-
-TOPOLOGIES = {"sync": sync, "async": asynchronous, "offline": offline}

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from rollmill.runtime.graph import End, Graph, Link
 from rollmill.transport.local import LocalCell, LocalChannel, LocalPorts
 from rollmill.transport.ports import Kind
-from rollmill.transport.shared import (
-    CellPlan,
-    ChannelPlan,
-    SharedPorts,
-    create_cell,
-    create_channel,
-)
+from rollmill.transport.shared import CellPlan, ChannelPlan, SharedPorts, create_cell, create_channel
 
 
 def local_ports(graph: Graph) -> dict[str, LocalPorts]:

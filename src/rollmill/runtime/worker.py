@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import io
-import json
 import mmap
 import os
 import select
@@ -17,7 +16,8 @@ from dataclasses import dataclass
 from time import monotonic
 
 from rollmill.actors.component import Component
-from rollmill.launch.process import set_threads
+from rollmill.launch.json_lines import write_line
+from rollmill.launch.process import set_threads, write_output_to
 from rollmill.launch.pulse import LINE_BYTES, PULSE
 from rollmill.launch.sampler import sample_if_wanted
 from rollmill.runtime.graph import End, Node
@@ -66,14 +66,15 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             counters |= {f"{node.name}:{name}": cell.counters for name, cell in ports.readers.items()}
             components.append((threads, node.build(node.name, ports)))
             core = "" if plan.core is None else f", core {plan.core}"
-            _say(plan, node.name, f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}")
+            text = f"{node.role} in {plan.place}, process {os.getpid()}, {threads} thread(s){core}"
+            write_line(plan.reports, kind="said", what={"component": node.name, "text": text})
         before = monotonic()
         for threads, component in components if plan.points else ():
             node_name = component.name
             set_threads(threads)
             component.resume(plan.points)
             _pass_on(plan, component)
-        _report(plan, kind="ready", replay_seconds=monotonic() - before)
+        write_line(plan.reports, kind="ready", replay_seconds=monotonic() - before)
         sample_if_wanted(plan.place, counters)
         while True:
             progressed = False
@@ -88,7 +89,9 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
                     return 0
                 drains[descriptor]()
     except BaseException as error:
-        _report(plan, kind="failed", component=node_name, message=_one_line(error), traceback=traceback.format_exc())
+        write_line(
+            plan.reports, kind="failed", component=node_name, message=_one_line(error), traceback=traceback.format_exc()
+        )
         return 1
     finally:
         for _, component in components:
@@ -102,10 +105,7 @@ def _settle(plan: WorkerPlan) -> None:
     os.nice(plan.niceness)
     if plan.output is not None:
         # What an environment prints goes to a file: a terminal with a progress bar is no place for it.
-        descriptor = os.open(plan.output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        os.close(descriptor)
+        write_output_to(plan.output)
         if isinstance(sys.stdout, io.TextIOWrapper):  # None if the main process had none
             sys.stdout.reconfigure(line_buffering=True)
     memory, start = plan.pulse
@@ -113,22 +113,9 @@ def _settle(plan: WorkerPlan) -> None:
     faulthandler.register(signal.SIGUSR2, plan.stack, all_threads=True)
 
 
-def _say(plan: WorkerPlan, component: str, text: str) -> None:
-    _report(plan, kind="said", component=component, text=text)
-
-
 def _pass_on(plan: WorkerPlan, component: Component) -> None:
     while component.notices:
-        _report(plan, kind="notice", **component.notices.popleft()._asdict())
-
-
-def _report(plan: WorkerPlan, **message: str | float) -> None:
-    data = json.dumps(message).encode() + b"\n"
-    try:
-        while data:
-            data = data[os.write(plan.reports, data) :]
-    except OSError:
-        pass  # the parent is gone, and so are we in a moment
+        write_line(plan.reports, kind="said", what=component.notices.popleft()._asdict())
 
 
 def _one_line(error: BaseException) -> str:

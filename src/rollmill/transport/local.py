@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.transport.ports import Lease, PortCounters
-
-
-@dataclass
-class LocalPorts:
-    """See `ports.Ports`."""
-
-    senders: dict[str, LocalSender] = field(default_factory=dict)
-    receivers: dict[str, LocalReceiver] = field(default_factory=dict)
-    writers: dict[str, LocalCell] = field(default_factory=dict)
-    readers: dict[str, LocalCell] = field(default_factory=dict)
+from rollmill.transport.ports import Attached, Lease, PortCounters
 
 
 class LocalChannel:
@@ -113,3 +102,6 @@ class LocalCell:
             return False
         nested.copy_into(target, self._kept[place])
         return True
+
+
+LocalPorts = Attached[LocalSender, LocalReceiver, LocalCell]

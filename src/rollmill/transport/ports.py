@@ -12,10 +12,9 @@ never blocks: `reserve` returns None, and only the runtime waits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from rollmill.nested import Nested
 
@@ -76,16 +75,6 @@ class Receiver(Protocol):
         """Give the message's room back; its arrays must not be used afterwards."""
 
 
-class CellWriter(Protocol):
-    """The writing end of a cell."""
-
-    counters: PortCounters
-    depth: int  # versions kept
-
-    def write(self, version: int, values: Nested) -> None:
-        """Publish `values` as `version`; readers are never waited for."""
-
-
 class CellReader(Protocol):
     """A reading end of a cell."""
 
@@ -100,25 +89,26 @@ class CellReader(Protocol):
         """Copy exactly `version` into `target`; False while it isn't there, or when it is no longer kept."""
 
 
-class Cell(CellWriter, CellReader, Protocol):
+class Cell(CellReader, Protocol):
     """The writing end of a cell, which can read too."""
 
+    def write(self, version: int, values: Nested) -> None:
+        """Publish `values` as `version`; readers are never waited for."""
 
-class Ports(Protocol):
+
+S = TypeVar("S", bound=Sender, covariant=True)
+R = TypeVar("R", bound=Receiver, covariant=True)
+C = TypeVar("C", bound=Cell, covariant=True)
+
+
+@dataclass
+class Attached(Generic[S, R, C]):
     """The ports of one component by name; a graph is checked when it is made, so what a component names exists."""
 
-    @property
-    def senders(self) -> Mapping[str, Sender]:
-        """Producing ends."""
+    senders: dict[str, S] = field(default_factory=dict)
+    receivers: dict[str, R] = field(default_factory=dict)
+    writers: dict[str, C] = field(default_factory=dict)
+    readers: dict[str, C] = field(default_factory=dict)
 
-    @property
-    def receivers(self) -> Mapping[str, Receiver]:
-        """Consuming ends."""
 
-    @property
-    def writers(self) -> Mapping[str, Cell]:
-        """Writing ends of cells."""
-
-    @property
-    def readers(self) -> Mapping[str, CellReader]:
-        """Reading ends of cells."""
+Ports = Attached[Sender, Receiver, Cell]  # of any transport

@@ -15,16 +15,17 @@ import mmap
 import os
 import struct
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rollmill import nested
 from rollmill.nested import Nested
-from rollmill.transport.layout import Layout, aligned
-from rollmill.transport.ports import Lease, PortCounters
+from rollmill.transport.ports import Attached, Lease, PortCounters
 
 _TOKEN = struct.Struct("=I")
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector load
 
 
 def _anonymous_memory(name: str, size: int) -> int:
@@ -34,14 +35,35 @@ def _anonymous_memory(name: str, size: int) -> int:
     return descriptor
 
 
-@dataclass
-class SharedPorts:
-    """See `ports.Ports`."""
+def aligned(size: int) -> int:
+    """`size` rounded up to the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
-    senders: dict[str, SharedSender] = field(default_factory=dict)
-    receivers: dict[str, SharedReceiver] = field(default_factory=dict)
-    writers: dict[str, SharedCell] = field(default_factory=dict)
-    readers: dict[str, SharedCell] = field(default_factory=dict)
+
+class Layout:
+    """Offsets of every leaf of a nested spec, each aligned to 64 bytes."""
+
+    def __init__(self, spec: Nested) -> None:
+        self.spec = spec
+        self.nbytes = 0
+        self.offsets = self._place(spec)
+        self.nbytes = max(self.nbytes, ALIGNMENT)
+
+    def _place(self, spec: Nested) -> Nested:
+        """Offsets in the shape of the spec (and not by path: keys may contain whatever joins a path)."""
+        if isinstance(spec, dict):
+            return {key: self._place(spec[key]) for key in sorted(spec)}
+        offset = self.nbytes
+        self.nbytes += aligned(spec.nbytes)
+        return offset
+
+    def views(self, memory: Any, start: int = 0) -> Nested:
+        """Nested arrays over `memory` (anything with the buffer protocol), beginning at `start`."""
+        return nested.map_leaves(
+            lambda spec, offset: np.ndarray(spec.shape, spec.dtype, buffer=memory, offset=start + offset),
+            self.spec,
+            self.offsets,
+        )
 
 
 @dataclass(frozen=True)
@@ -279,3 +301,6 @@ class SharedCell:
                 return True
         self.counters.waited += 1
         return False
+
+
+SharedPorts = Attached[SharedSender, SharedReceiver, SharedCell]

@@ -1,6 +1,6 @@
 """The processes that tuning measures: one server loads the numeric libraries once and forks a candidate per setup.
 
-The server receives over a socket which candidate to start, with the candidate's socket in the same message. A
+The server receives over a socket which candidate to start, with the candidate's connection in the same message. A
 candidate trains for as many seconds as it is asked to, answers what it measured, and is idle in between. When the first
 socket is closed all candidates end, however the process that tunes has ended.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -17,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -26,6 +26,7 @@ from rollmill.events import Event, Updated
 from rollmill.experiment import Experiment
 from rollmill.launch.children import Child, child_variables, program
 from rollmill.launch.proc import die_with
+from rollmill.launch.process import write_output_to
 from rollmill.profiling.span import Span
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.trials.train_process import last_line
@@ -50,7 +51,7 @@ class CandidateServer:
     def start(self, config: ExperimentConfig, changes: Mapping[str, Any]) -> Candidate:
         """Start a candidate with this config and these changes, by dotted key."""
         self._count += 1
-        ours, theirs = socket.socketpair()
+        ours, theirs = Pipe()
         values = config.model_dump(mode="json", by_alias=True)
         message = json.dumps({"number": self._count, "values": values, "changes": changes}).encode()
         with theirs:
@@ -73,35 +74,24 @@ class CandidateServer:
 class Candidate:
     """The tuner's end of one candidate."""
 
-    def __init__(self, channel: socket.socket, output: Path) -> None:
+    def __init__(self, channel: Connection, output: Path) -> None:
         self._channel, self._output = channel, output
-        self._channel.setblocking(False)
-        self._received = b""
 
     def ask(self, seconds: float) -> None:
         """Let it train for so many seconds; then `answer`."""
         with suppress(OSError):  # it has died, which is its answer
-            self._channel.sendall(f"{seconds}\n".encode())
+            self._channel.send(seconds)
 
     def fileno(self) -> int:
-        """Readable when a part of the answer has arrived."""
+        """Readable when the answer has arrived."""
         return self._channel.fileno()
 
-    def answer(self) -> dict[str, Any] | None:
-        """Its measurement or why it failed; None while neither is known."""
+    def answer(self) -> dict[str, Any]:
+        """Its measurement or why it failed."""
         try:
-            data = self._channel.recv(1 << 16)
-        except BlockingIOError:
-            return None
-        except OSError:
-            data = b""
-        self._received += data
-        if not data:
+            answer: dict[str, Any] = self._channel.recv()
+        except (EOFError, OSError):
             return {"failed": last_line(self._output) or "its process died"}
-        if b"\n" not in self._received:
-            return None
-        line, _, self._received = self._received.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
         return answer
 
     def close(self) -> None:
@@ -120,13 +110,13 @@ def main() -> None:
             if not message:
                 return
             order = json.loads(message)
-            with socket.socket(fileno=descriptors[0]) as channel:
+            with Connection(descriptors[0]) as channel:
                 child = os.fork()
                 if child == 0:
                     try:
                         die_with(parent)
                         control.close()
-                        _write_to(folder / f"{order['number']}.log")
+                        write_output_to(folder / f"{order['number']}.log")
                         _serve(order, folder / f"run-{order['number']}", channel)
                     finally:
                         sys.stderr.flush()
@@ -136,13 +126,6 @@ def main() -> None:
     finally:
         _end(children)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _write_to(file: Path) -> None:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
 
 
 def _has_ended(child: int) -> bool:
@@ -163,33 +146,32 @@ def _end(children: list[int]) -> None:
         os.waitpid(child, 0)
 
 
-def _serve(order: Mapping[str, Any], folder: Path, channel: socket.socket) -> None:
+def _serve(order: Mapping[str, Any], folder: Path, channel: Connection) -> None:
     """The candidate's side: train whenever a number of seconds arrives, and answer with the measurement."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ends it at once; a training would end in order
     try:
         events = Experiment(load_config(order["values"], order["changes"]), folder, observers=[]).run()
         try:
-            with channel.makefile("r") as requests:
-                for line in requests:
-                    _send(channel, _measure(events, float(line), channel))
+            while True:
+                channel.send(_measure(events, channel.recv(), channel))
         finally:
             events.close()  # type: ignore[attr-defined]  # a generator
-    except (BrokenPipeError, ConnectionResetError):
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # the result is not wanted any more
     except RollmillError as error:
-        _send(channel, {"failed": str(error)})
+        channel.send({"failed": str(error)})
     except Exception as error:
-        _send(channel, {"failed": f"{type(error).__name__}: {error}"})
+        channel.send({"failed": f"{type(error).__name__}: {error}"})
 
 
-def _measure(events: Iterator[Event], seconds: float, channel: socket.socket) -> dict[str, Any]:
+def _measure(events: Iterator[Event], seconds: float, channel: Connection) -> dict[str, Any]:
     """Steps and seconds between two updates, and where the time went; at least one whole update."""
     begun = perf_counter()
     span: Span | None = None
     for event in events:
         if not isinstance(event, Updated):
             continue
-        if _is_closed(channel):
+        if channel.poll():  # nothing is asked before the answer: the other end is closed
             raise BrokenPipeError
         if span is not None:
             span.extend(event)
@@ -200,16 +182,3 @@ def _measure(events: Iterator[Event], seconds: float, channel: socket.socket) ->
     if span is None or span.seconds <= 0:
         return {"failed": "the training ended before it could be measured"}
     return {"steps": span.steps, "seconds": span.seconds, "shares": span.shares}
-
-
-def _is_closed(channel: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(channel, select.POLLRDHUP)
-    return bool(poll.poll(0))
-
-
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
-    try:
-        channel.sendall(json.dumps(message).encode() + b"\n")
-    except OSError:
-        raise BrokenPipeError from None

@@ -182,8 +182,8 @@ class Search:
         while monotonic() < until:
             left = max(0.0, self._seconds - self._elapsed)
             self._display.show(View([(text, 1.0 - left / self._seconds, f"ETA {clock(left)}")], lines=[]))
-            if select.select([candidate], [], [], REDRAW_SECONDS)[0] and (answer := candidate.answer()) is not None:
-                return answer
+            if select.select([candidate], [], [], REDRAW_SECONDS)[0]:
+                return candidate.answer()
         return {"failed": f"no update within {max(ANSWER_SECONDS, self._seconds):.0f} s"}
 
 

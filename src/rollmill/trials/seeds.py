@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rollmill.console.display import Display
-from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.errors import Refused, RollmillError, exit_code_of
 from rollmill.launch.interruption import Interruption
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import watchdog
 from rollmill.numerics import require
-from rollmill.persist.run_folder import MARK
+from rollmill.persist.run_folder import MARK, RunFolder
 from rollmill.resuming import MAY_CHANGE, fitting_weights
+from rollmill.runtime.topology import draw_graph
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.trials.seeds_folder import SeedsFolder, seeds_view
 from rollmill.trials.train_process import TrainProcess, last_line
@@ -150,7 +151,7 @@ def _train(
     changes = [*kept, *(f"{key}={value}" for key, value in added.items())]
     observe = config.observe
     display = Display(sys.stdout, observe.console, observe.interval, observe.lines_interval)
-    with folder.locked():
+    with RunFolder(folder.path).locked():
         for seed in words:
             folder.mark(seed, "waiting")
         manner = "in turn" if len(cores) == 1 else f"{len(cores)} side by side"

@@ -9,7 +9,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rollmill.console.view import View
 from rollmill.errors import Refused
 from rollmill.observe.phrases import amount, clock, count
 from rollmill.persist.run_folder import MARK, RunFolder
-from rollmill.persist.writing import write_atomically
+from rollmill.persist.writing import read_record, write_atomically
 from rollmill.settings import ExperimentConfig
 from rollmill.trials.train_process import tail
 
@@ -100,15 +100,7 @@ class SeedsFolder:
 
     def made(self, seed: int, counted: str) -> int:
         """How many env_steps or updates a seed's run has made by its summary; 0 if there is none."""
-        try:
-            summary = json.loads((self.run(seed) / "summary.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return 0
-        return (summary.get(counted) or 0) if isinstance(summary, dict) else 0
-
-    def locked(self) -> AbstractContextManager[None]:
-        """Hold the folder for this process."""
-        return RunFolder(self.path).locked()
+        return read_record(self.run(seed) / "summary.json").get(counted) or 0
 
 
 def _make_room(path: Path, overwrite: bool) -> None:
