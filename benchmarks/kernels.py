@@ -103,7 +103,7 @@ def training_pass(network: Network, case: Case) -> Callable[[], object]:
     """One gradient step on all columns."""
     obs, reset, action = _batch(case, case.steps, case.columns)
     settings = OptimizerSettings(kind="adam", learning_rate=1e-4, epsilon=1e-5, max_grad_norm=1.0)
-    optimizer, state = FlatOptimizer(network, settings), network.initial_state(case.columns)
+    optimizer, state = FlatOptimizer(list(network.parameters()), settings), network.initial_state(case.columns)
 
     def step() -> object:
         output = network(obs, state, reset)

@@ -26,7 +26,7 @@ from rollmill.algorithms.recipe import Update, UpdateContext
 from rollmill.doctor.preflight import draw_blueprint, draw_graph
 from rollmill.envs.make import make_group
 from rollmill.launch.process import set_threads, tune_allocator
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.types import Array
@@ -106,8 +106,8 @@ def decisions(blueprint: Blueprint, batch: Batch) -> Part:
 def updates(blueprint: Blueprint, batch: Batch) -> Part:
     """Whole updates, always from the same batch."""
     network = blueprint.network("cpu")
-    optimizer = FlatOptimizer(network, blueprint.algorithm.optimizer_settings)
-    update = blueprint.recipe.update(network, optimizer, blueprint.algorithm)
+    optimizers = build_optimizers(network, blueprint.algorithm.optimizer_of)
+    update = blueprint.recipe.update(network, optimizers, blueprint.algorithm)
     rng, samples = np.random.default_rng(1), batch["reward"].numel()
 
     def learn() -> int:

@@ -72,7 +72,7 @@ class EpisodesEnded(Event):
 class Updated(Event):
     """The learner made one update."""
 
-    version: int  # of the weights that it published
+    version: int  # of the newest published weights
     metrics: Mapping[str, float]  # e.g. loss/policy, entropy, kl, time/env (share of wall time), steps_per_second
 
 

@@ -30,10 +30,11 @@ from rollmill.play.trained_policy import LoadedPolicy, load
 from rollmill.resuming import Reopened, fitting_weights, reopen
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import ThreadsConfig
+from rollmill.runtime.graph import Runtime
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.runtime.topology import draw_graph
-from rollmill.session import Runtime, Session
+from rollmill.session import Session
 from rollmill.settings import ExperimentConfig, load_config
 
 __all__ = [

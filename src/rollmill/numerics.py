@@ -35,7 +35,7 @@ SWITCHES = {
 _NUMERIC_LIBRARIES = ("numpy", "torch", "numba")
 
 # Kinds of CPU on which portable training was seen to give the hashes of the others: the table in docs/cpus.md.
-VERIFIED = ("AuthenticAMD avx2", "AuthenticAMD avx512")
+VERIFIED = ("AuthenticAMD avx2", "AuthenticAMD avx512", "GenuineIntel avx512")
 
 
 REMEDY = "run it on the kind of CPU that made it, or train with runtime.numerics=portable"

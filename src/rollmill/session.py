@@ -27,12 +27,9 @@ from rollmill.persist.run_folder import RunFolder
 from rollmill.play.playing import play_greedily, play_randomly
 from rollmill.resuming import Reopened
 from rollmill.runtime.blueprint import Blueprint
-from rollmill.runtime.processes import ProcessRuntime
-from rollmill.runtime.serial import SerialRuntime
+from rollmill.runtime.graph import Runtime
 from rollmill.saving import FLUSH_SECONDS, Saver, write_dump
 from rollmill.types import Array
-
-Runtime = SerialRuntime | ProcessRuntime
 
 
 class Session:

@@ -148,17 +148,10 @@ class AssemblerSpec:
 
 
 @dataclass(frozen=True)
-class StoreSpec:
-    """Kind of store: unrolls joined to one batch, by ticket (`rollout`) or by arrival (`arrivals`), or `episodes`."""
-
-    kind: Literal["rollout", "arrivals", "episodes"] = "rollout"
-
-
-@dataclass(frozen=True)
 class TopologySpec:
-    """`sync`: unrolls are made with the weights they will update; `async`: actors and learner never wait.
+    """Whether acting alternates with learning (`sync`), overlaps with it (`async`), or there are no actors (`offline`).
 
-    `offline`: there are no actors; the store has its data from elsewhere.
+    Order and limits of unrolls are in `Flow`. Offline, the store has its data from elsewhere.
     """
 
     kind: Literal["sync", "async", "offline"] = "sync"

@@ -17,7 +17,7 @@ from rollmill.algorithms.appo import APPOConfig, APPOUpdate, adapted_rate
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.algorithms.returns import gae, vtrace
 from rollmill.errors import Refused
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.models.config import ModelConfig
 from rollmill.models.weights import in_units_of_rewards, load_weights, weights_of
 
@@ -100,7 +100,7 @@ def make_batch(network, space=OBSERVATIONS, lag=(0, 0, 0, 0), staleness=0.0, see
 
 def make_update(network, recipe=appo.RECIPE, **changes):
     config = recipe.config(**{"unroll": T, "minibatch": T * B, "epochs": 1} | changes)
-    return recipe.update(network, FlatOptimizer(network, config.optimizer_settings), config)
+    return recipe.update(network, build_optimizers(network, config.optimizer_of), config)
 
 
 def context(progress=0.0):
@@ -282,7 +282,7 @@ def test_an_adaptive_rate_is_restored():
     runs = []
     for is_restored in (False, True):
         network = make_network()
-        optimizer = FlatOptimizer(network, config.optimizer_settings)
+        optimizer = build_optimizers(network, config.optimizer_of)
         update = APPOUpdate(network, optimizer, config)
         update(make_batch(network), context())
         if is_restored:

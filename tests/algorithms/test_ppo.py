@@ -14,7 +14,7 @@ from rollmill.algorithms.minibatches import Samples, minibatches, pick_rows
 from rollmill.algorithms.ppo import Evaluated, PPOConfig, PPOUpdate, Steps, ppo_loss, summarise
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.errors import Refused
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 
@@ -56,7 +56,7 @@ def test_without_clip_the_loss_is_that_of_a2c():
 def test_advantages_are_normalised_within_a_minibatch_with_the_sample_deviation(monkeypatch):
     network = make_network()
     config = PPOConfig(unroll=6, minibatch=12, epochs=1)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     batch = make_batch(network)
     samples, _ = update.prepare(batch)
     parts, evaluate = [], ppo.evaluate
@@ -141,7 +141,7 @@ def make_batch(network, steps=6, columns=4, seed=0):
 def test_the_true_successor_is_valued_where_an_episode_was_cut():
     network = make_network()
     config = PPOConfig(unroll=6, minibatch=24)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     batch = make_batch(network)
     assert batch["truncated"].any()
     last, final = update._bootstrap_values(batch)
@@ -161,7 +161,7 @@ def test_one_update_equals_an_independent_implementation(memory):
     network, twin = make_network(memory=memory, **sizes), make_network(memory=memory, **sizes)
     config = PPOConfig(unroll=6, minibatch=24, epochs=1, learning_rate=1e-2, value_coefficient=0.7, max_grad_norm=0.3)
     batch = make_batch(network)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     samples, _ = update.prepare(batch)
     update(batch, UpdateContext(np.random.default_rng(0), 0.0))
 
@@ -182,7 +182,7 @@ def test_one_update_equals_an_independent_implementation(memory):
 def test_the_first_ratio_is_one():
     network = make_network(normalise_observations=True)
     config = PPOConfig(unroll=6, minibatch=24, epochs=1)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     for _ in range(2):  # also after the statistics have moved
         metrics = update(make_batch(network), UpdateContext(np.random.default_rng(0), 0.0)).metrics
         assert metrics["kl"] == pytest.approx(0, abs=1e-6)
@@ -193,7 +193,7 @@ def test_target_kl_ends_the_update_early():
     def steps(target):
         network = make_network()
         config = PPOConfig(unroll=6, minibatch=24, epochs=10, learning_rate=0.05, target_kl=target)
-        update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+        update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
         return update(make_batch(network), UpdateContext(np.random.default_rng(0), 0.0)).metrics["gradient_steps"]
 
     assert steps(None) == 10
@@ -203,7 +203,7 @@ def test_target_kl_ends_the_update_early():
 def test_annealing_is_linear_in_progress():
     network = make_network()
     config = PPOConfig(unroll=6, minibatch=24, learning_rate=0.4, anneal_learning_rate=True)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     metrics = update(make_batch(network), UpdateContext(np.random.default_rng(0), 0.75)).metrics
     assert metrics["learning_rate"] == pytest.approx(0.1)
 
@@ -221,7 +221,7 @@ def test_a_minibatch_that_does_not_divide_is_refused_with_the_remedy():
 def test_sequence_minibatches_hold_whole_columns():
     network = make_network(memory="gru", memory_size=8)
     config = PPOConfig(unroll=6, minibatch=12)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     batch = make_batch(network)
     samples, _ = update.prepare(batch)
     parts = list(minibatches(update.whole(batch, samples), 12, np.random.default_rng(3)))
@@ -237,7 +237,7 @@ def test_sequence_minibatches_hold_whole_columns():
 
 def make_update(network, **changes):
     config = PPOConfig(**{"unroll": 6, "minibatch": 24, "epochs": 1} | changes)
-    return PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    return PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
 
 
 @pytest.mark.parametrize("memory", ["none", "gru"])

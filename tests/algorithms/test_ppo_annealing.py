@@ -9,7 +9,7 @@ import torch
 
 from rollmill.algorithms.ppo import PPOConfig, PPOUpdate
 from rollmill.algorithms.recipe import UpdateContext
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 
@@ -46,7 +46,7 @@ def train(progress, *, ratios=(1.0,), epochs=1, **settings):
     """Metrics of one update, and the weights it leads to."""
     network = build_network(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2), ModelConfig(hidden=(8,)), seed=5)
     config = PPOConfig(unroll=STEPS, minibatch=STEPS * COLUMNS, epochs=epochs, learning_rate=0.05, **settings)
-    update = PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    update = PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
     metrics = update(make_batch(network, ratios), UpdateContext(np.random.default_rng(0), progress)).metrics
     return metrics, torch.nn.utils.parameters_to_vector(network.parameters()).detach()
 

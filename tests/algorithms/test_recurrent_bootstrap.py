@@ -20,7 +20,7 @@ from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.ppo import PPOConfig, PPOUpdate
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.fields import Fields
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 from rollmill.spaces import action_spec, observation_spec
@@ -120,7 +120,7 @@ def play(network, seed=0):
 def make_update(network, **changes):
     settings = {"unroll": T, "minibatch": T * B, "epochs": 1, "gamma": GAMMA, "gae_lambda": LAMBDA} | changes
     config = PPOConfig(**settings)
-    return PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)
+    return PPOUpdate(network, build_optimizers(network, config.optimizer_of), config)
 
 
 def advantages_of(played):

@@ -12,7 +12,7 @@ import torch
 from rollmill.algorithms.appo import APPOConfig
 from rollmill.algorithms.ppo import PPOConfig, PPOUpdate
 from rollmill.algorithms.returns import running_returns
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 from rollmill.models.weights import in_units_of_rewards, weights_of
@@ -23,7 +23,7 @@ OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2)
 def make_update(gamma=0.9):
     network = build_network(OBSERVATIONS, ACTIONS, ModelConfig(hidden=(8,)), seed=5, with_reward_statistics=True)
     config = PPOConfig(normalise_rewards=True, gamma=gamma)
-    return PPOUpdate(network, FlatOptimizer(network, config.optimizer_settings), config), network
+    return PPOUpdate(network, build_optimizers(network, config.optimizer_of), config), network
 
 
 def make_batch(rng, environments, steps=6, first=False):

@@ -9,7 +9,7 @@ import torch
 
 from rollmill.algorithms.recipe import UpdateContext
 from rollmill.algorithms.vpg import RECIPE, VPGConfig, VPGUpdate, vpg_loss
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.models.config import ModelConfig
 
 OBSERVATIONS, ACTIONS = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(3)
@@ -52,7 +52,7 @@ def test_accumulated_gradients_equal_one_big_gradient():
     network, twin = make_network(), make_network()
     config = VPGConfig(learning_rate=0.1, gamma=0.9, normalise=False)
     batch = [make_unroll([3, 5], 0), make_unroll([4, 2], 1)]
-    VPGUpdate(network, FlatOptimizer(network, config.optimizer_settings), config)(
+    VPGUpdate(network, build_optimizers(network, config.optimizer_of), config)(
         batch, UpdateContext(np.random.default_rng(0), 0.0)
     )
 

@@ -24,12 +24,12 @@ class Table:
         self.channels = [LocalChannel(TICKET, 1, 1, room or flow.in_flight) for _ in range(actors)]
         self.ledger = FlightLedger([channel.sender(0) for channel in self.channels], flow, versions)
         self.network = torch.nn.Linear(1, 1)
-        self.cell = LocalCell(weights_spec(self.network), versions)
+        self.cell = LocalCell(weights_spec(self.network.state_dict()), versions)
         self.turns = [self.new_turn(actor) for actor in range(actors)]
         self.version = -1
 
     def new_turn(self, actor):
-        return Turn(self.channels[actor].receiver(0), self.cell, WeightsLoader(torch.nn.Linear(1, 1)))
+        return Turn(self.channels[actor].receiver(0), self.cell, WeightsLoader(torch.nn.Linear(1, 1).state_dict()))
 
     def publish(self):
         """The next version, and the tickets that follow from it."""

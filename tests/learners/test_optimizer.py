@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from rollmill.algorithms.recipe import OptimizerSettings
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import FlatOptimizer, build_optimizers, optimizer_arrays, restore_optimizers
 from rollmill.models.config import ModelConfig
-from rollmill.models.network import build_network
+from rollmill.models.network import Model, build_network
 
 RATE, EPSILON, STEPS = 1e-2, 1e-5, 6
 SPACES = {
@@ -77,7 +77,7 @@ both_networks = pytest.mark.parametrize("kind", ["mlp", "cnn"])
 @pytest.mark.parametrize(("max_norm", "clips"), [(None, "never"), (1e6, "never"), (1.0, "at times"), (0.01, "always")])
 def test_several_steps_equal_torchs_with_its_clipping(rule, kind, max_norm, clips):
     network, twin = make_network(kind), make_network(kind)
-    ours = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, max_norm))
+    ours = FlatOptimizer(list(network.parameters()), OptimizerSettings(rule, RATE, EPSILON, max_norm))
     reference = torch_optimizer(rule, twin)
     norms = []
     for number in range(STEPS):
@@ -97,7 +97,7 @@ def test_clipping_changes_the_step(rule):
     moved = []
     for max_norm in (None, 0.01):
         network = make_network("mlp")
-        optimizer = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, max_norm))
+        optimizer = FlatOptimizer(list(network.parameters()), OptimizerSettings(rule, RATE, EPSILON, max_norm))
         for number in range(2):
             step(optimizer, loss_of(network, "mlp", number))
         moved.append(nn.utils.parameters_to_vector(network.parameters()))
@@ -107,7 +107,7 @@ def test_clipping_changes_the_step(rule):
 @both_rules
 def test_a_new_rate_holds_for_the_steps_that_follow(rule):
     network, twin = make_network("mlp"), make_network("mlp")
-    ours = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, 1.0))
+    ours = FlatOptimizer(list(network.parameters()), OptimizerSettings(rule, RATE, EPSILON, 1.0))
     reference = torch_optimizer(rule, twin)
     for number, rate in enumerate((RATE, RATE / 2, RATE / 4, 0.0)):
         before = nn.utils.parameters_to_vector(network.parameters()).clone()
@@ -125,7 +125,7 @@ def test_a_new_rate_holds_for_the_steps_that_follow(rule):
 def test_accumulated_losses_make_the_step_of_their_sum(rule, kind, max_norm):
     settings = OptimizerSettings(rule, RATE, EPSILON, max_norm)
     network, twin = make_network(kind), make_network(kind)
-    ours, whole = FlatOptimizer(network, settings), FlatOptimizer(twin, settings)
+    ours, whole = FlatOptimizer(list(network.parameters()), settings), FlatOptimizer(list(twin.parameters()), settings)
     for update in range(3):  # the second finds no gradient of the first
         numbers = range(3 * update, 3 * update + 3)
         for number in numbers:
@@ -142,7 +142,7 @@ def test_shards_are_summed_in_a_fixed_tree(shards):
     network = make_network("mlp")
     alone = []
     for number in range(shards):
-        optimizer = FlatOptimizer(network, OptimizerSettings("adam", 0.0, EPSILON, None))
+        optimizer = FlatOptimizer(list(network.parameters()), OptimizerSettings("adam", 0.0, EPSILON, None))
         step(optimizer, loss_of(network, "mlp", number))
         alone.append(optimizer._gradient.clone())
     tree = [(1, gradient) for gradient in alone]
@@ -160,7 +160,7 @@ def test_shards_are_summed_in_a_fixed_tree(shards):
 @both_networks
 def test_laying_the_parameters_out_changes_no_number(kind):
     network, twin = make_network(kind), make_network(kind)
-    FlatOptimizer(network, OptimizerSettings("adam", RATE, EPSILON, None))
+    FlatOptimizer(list(network.parameters()), OptimizerSettings("adam", RATE, EPSILON, None))
     for p, q in zip(network.parameters(), twin.parameters(), strict=True):
         assert torch.equal(p, q)
         assert p.stride() == q.stride()  # channels-last weights stay so
@@ -175,7 +175,7 @@ def test_laying_the_parameters_out_changes_no_number(kind):
 @both_networks
 def test_parameters_stay_views_of_one_buffer_when_weights_are_loaded(rule, kind):
     network, twin = make_network(kind), make_network(kind)
-    ours = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, 1.0))
+    ours = FlatOptimizer(list(network.parameters()), OptimizerSettings(rule, RATE, EPSILON, 1.0))
     reference = torch_optimizer(rule, twin)
     places = places_of(network)
     step(ours, loss_of(network, kind, 0))
@@ -209,15 +209,92 @@ def places_of(network):
 
 @both_rules
 def test_a_frozen_parameter_is_left_where_it_is(rule):
-    network = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
-    network[0].weight.requires_grad_(False)
-    before, place = network[0].weight.clone(), network[0].weight.data_ptr()
-    optimizer = FlatOptimizer(network, OptimizerSettings(rule, RATE, EPSILON, None))
-    moving = network[0].bias.detach().clone()
-    step(optimizer, network(torch.ones(2, 3)).mean())
-    assert torch.equal(network[0].weight, before)
-    assert network[0].weight.data_ptr() == place
-    assert not torch.equal(network[0].bias, moving)
+    network = ActorAndCritic()
+    network.actor.weight.requires_grad_(False)
+    before, place = network.actor.weight.clone(), network.actor.weight.data_ptr()
+    optimizers = build_optimizers(network, lambda group: OptimizerSettings(rule, RATE, EPSILON, None))
+    moving = network.actor.bias.detach().clone()
+    step(optimizers["actor"], network.actor(torch.ones(2, 3)).mean())
+    assert torch.equal(network.actor.weight, before)
+    assert network.actor.weight.data_ptr() == place
+    assert not torch.equal(network.actor.bias, moving)
+
+
+class ActorAndCritic(Model):
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            self.actor, self.critic = nn.Linear(3, 2), nn.Linear(5, 1)
+
+    def parameter_groups(self):
+        parts = {"actor": self.actor, "critic": self.critic}
+        return {name: [p for p in part.parameters() if p.requires_grad] for name, part in parts.items()}
+
+    def losses(self, number):
+        """The critic's fit, and the actor's loss, which runs through the critic."""
+        obs = torch.randn(6, 3, generator=torch.Generator().manual_seed(number))
+        action = self.actor(obs)
+        value, reached = (self.critic(torch.cat((obs, a), -1)) for a in (action.detach(), action))
+        return {"critic": (value - obs.sum(-1, keepdim=True)).square().mean(), "actor": -reached.mean()}
+
+
+def settings_of(group):
+    return OptimizerSettings(*{"actor": ("adam", 1e-2, 1e-8, None), "critic": ("rmsprop", 3e-2, 1e-5, 0.5)}[group])
+
+
+def test_each_parameter_group_has_an_optimiser_that_moves_nothing_else():
+    network, twin = ActorAndCritic(), ActorAndCritic()
+    ours = build_optimizers(network, settings_of)
+    reference = {
+        "actor": torch.optim.Adam(twin.actor.parameters(), lr=1e-2, eps=1e-8),
+        "critic": torch.optim.RMSprop(twin.critic.parameters(), lr=3e-2, alpha=0.99, eps=1e-5),
+    }
+    for number in range(4):
+        for group in ("actor", "critic"):  # the actor first: its loss must leave no gradient for the critic's step
+            ours[group].accumulate(network.losses(number)[group])
+        for group in ("actor", "critic"):
+            ours[group].apply()
+        gradients = {
+            group: torch.autograd.grad(twin.losses(number)[group], list(getattr(twin, group).parameters()))
+            for group in reference
+        }
+        for group, optimizer in reference.items():
+            for parameter, gradient in zip(getattr(twin, group).parameters(), gradients[group], strict=True):
+                parameter.grad = gradient
+            if group == "critic":
+                nn.utils.clip_grad_norm_(twin.critic.parameters(), 0.5)
+            optimizer.step()
+        assert_equal(network, twin)
+
+
+def test_the_optimisers_of_several_groups_are_restored():
+    runs = []
+    for is_restored in (False, True):
+        network = ActorAndCritic()
+        optimizers = build_optimizers(network, settings_of)
+        for number in range(4):
+            if number == 2 and is_restored:
+                arrays = {name: array.copy() for name, array in optimizer_arrays(optimizers).items()}
+                assert set(arrays) == {"actor.mean", "actor.square", "actor.count", "critic.square"}
+                other = ActorAndCritic()
+                optimizers = build_optimizers(other, settings_of)
+                other.load_state_dict(network.state_dict())
+                restore_optimizers(optimizers, arrays)
+                network = other
+            for group, loss in network.losses(number).items():
+                step(optimizers[group], loss)
+        runs.append(nn.utils.parameters_to_vector(network.parameters()))
+    assert torch.equal(*runs)
+
+
+@pytest.mark.parametrize("groups", [("actor",), ("actor", "critic", "again")])
+def test_a_parameter_in_no_group_or_in_two_is_refused(groups):
+    network = ActorAndCritic()
+    listed = {**network.parameter_groups(), "again": [network.critic.bias]}
+    network.parameter_groups = lambda: {name: listed[name] for name in groups}
+    with pytest.raises(ValueError, match="must list each parameter once: see critic"):
+        build_optimizers(network, lambda group: settings_of("actor"))
 
 
 def test_a_parameter_that_is_not_dense_gets_room_of_its_own():
@@ -225,6 +302,6 @@ def test_a_parameter_that_is_not_dense_gets_room_of_its_own():
     module.sparse = torch.nn.Parameter(torch.arange(24.0).view(4, 6)[:, ::2])
     module.next = torch.nn.Parameter(torch.full((5,), -1.0))
     before = module.sparse.detach().clone()
-    FlatOptimizer(module, OptimizerSettings("adam", 0.1, 1e-8, None))
+    FlatOptimizer(list(module.parameters()), OptimizerSettings("adam", 0.1, 1e-8, None))
     torch.testing.assert_close(module.sparse.detach(), before)
     assert module.next.tolist() == [-1.0] * 5

@@ -267,3 +267,12 @@ def test_a_space_without_real_bounds_passes_the_check(bound):
     space = gym.spaces.Box(-bound, bound, (8,), np.float32)
     network = build_network(space, TWO, ModelConfig(activation="relu"), seed=1)
     check_network(network, space, TWO)
+
+
+def test_a_functional_call_uses_the_weights_that_it_is_given():
+    space = gym.spaces.Box(-1, 1, (3,), np.float32)
+    networks = [build_network(space, gym.spaces.Discrete(2), ModelConfig(hidden=(4,)), seed=seed) for seed in (1, 2)]
+    obs = torch.ones(1, 5, 3)
+    called = torch.func.functional_call(networks[0], networks[1].state_dict(), (obs, {}, None))
+    torch.testing.assert_close(called.value, networks[1](obs, {}, None).value, rtol=0, atol=0)
+    assert not torch.equal(called.value, networks[0](obs, {}, None).value)

@@ -1,7 +1,9 @@
 """Stand-ins for replay and for offline learning: small, and shaped like the real thing.
 
 The first inserts without updates while it warms up, makes several updates per insert, keeps a target network, samples
-by priority, gives priorities back and publishes every third update. The second has no actors: its data is there first.
+by priority, gives priorities back and publishes every third update. Its value head is a critic with an optimiser of its
+own, which actors don't get. Its first inserts are kept in sealed chunks. The second has no actors: its data is there
+first.
 
 Executed, this file is `rollmill` with these two algorithms: `python replay_parts.py train CONFIG …`.
 """
@@ -16,12 +18,13 @@ import torch
 
 from rollmill.algorithms.policy import StochasticPolicy
 from rollmill.algorithms.recipe import AlgorithmConfig, OptimizerSettings, Recipe, Update
-from rollmill.models.network import build_network
+from rollmill.models.network import Network, build_network
 from rollmill.models.weights import weights_of
-from rollmill.stores.store import Sample
-from rollmill.types import AssemblerSpec, Flow, StoreSpec, TopologySpec
+from rollmill.stores.store import Sample, StoreState
+from rollmill.types import AssemblerSpec, Flow, TopologySpec
 
 CAPACITY, BATCH = 64, 8  # transitions
+SEALED = 3  # inserts
 
 
 class StandInConfig(AlgorithmConfig):
@@ -36,9 +39,25 @@ class StandInConfig(AlgorithmConfig):
     def flow(self, groups):
         return Flow(groups, 1 if self.is_ordered else 2, is_ordered=self.is_ordered)
 
-    @property
-    def optimizer_settings(self):
-        return OptimizerSettings("adam", 1e-2, 1e-8, 1.0)
+    def optimizer_of(self, group):
+        return OptimizerSettings("adam", {"actor": 1e-2, "critic": 3e-2}[group], 1e-8, 1.0)
+
+
+class StandInNetwork(Network):
+    """The value head is a critic: it has an optimiser of its own, and actors don't need it."""
+
+    def parameter_groups(self):
+        critic = list(self.value.parameters())
+        return {"actor": [p for p in self.parameters() if all(p is not q for q in critic)], "critic": critic}
+
+    def published(self):
+        return {name: tensor for name, tensor in self.state_dict().items() if not name.startswith("value.")}
+
+
+def build_stand_in(*spaces, **options):
+    network = build_network(*spaces, **options)
+    network.__class__ = StandInNetwork  # the same parts, in two groups
+    return network
 
 
 class StandInStore:
@@ -48,6 +67,7 @@ class StandInStore:
         self._config, self._round = config, flow.unrolls if flow.is_ordered else 1
         self._obs = np.zeros((CAPACITY, 4), np.float32)
         self._reward, self._priority = np.zeros(CAPACITY, np.float32), np.zeros(CAPACITY)
+        self._sealed = {}  # the mean reward of each of the first inserts
         self.filled = self.inserts = self.updates = 0
 
     def _due(self):
@@ -74,14 +94,23 @@ class StandInStore:
         rows = (self.filled + np.arange(len(obs))) % CAPACITY
         self._obs[rows], self._reward[rows] = obs, reward
         self._priority[rows] = self._priority.max() or 1.0
+        if self.inserts < SEALED:
+            self._sealed[f"{self.inserts:04}"] = {"mean": reward.mean()}
         self.filled += len(obs)
         self.inserts += 1
         return [unroll]
 
     def sample(self, rng, version):
         keys = rng().choice(CAPACITY, BATCH, p=self._priority / self._priority.sum())
-        batch = {"obs": torch.from_numpy(self._obs[keys]), "reward": torch.from_numpy(self._reward[keys]), "keys": keys}
+        batch = {
+            "obs": torch.from_numpy(self._obs[keys]),
+            "reward": torch.from_numpy(self._reward[keys] + self._offset()),
+            "keys": keys,
+        }
         return Sample(batch, [], [])
+
+    def _offset(self):
+        return np.float32(sum(chunk["mean"] for chunk in self._sealed.values()))
 
     def used(self, sample, priorities):
         self._priority[sample.batch["keys"]] = priorities
@@ -90,11 +119,14 @@ class StandInStore:
 
     def capture(self):
         arrays = {"obs": self._obs, "reward": self._reward, "priority": self._priority}
-        return arrays, {"filled": self.filled, "inserts": self.inserts, "updates": self.updates}
+        values = {"filled": self.filled, "inserts": self.inserts, "updates": self.updates}
+        return StoreState(arrays, values, dict(self._sealed))
 
-    def restore(self, arrays, state):
+    def restore(self, state):
+        arrays, values, sealed = state
         self._obs[:], self._reward[:], self._priority[:] = arrays["obs"], arrays["reward"], arrays["priority"]
-        self.filled, self.inserts, self.updates = state["filled"], state["inserts"], state["updates"]
+        self.filled, self.inserts, self.updates = values["filled"], values["inserts"], values["updates"]
+        self._sealed = {name: dict(sealed[name]) for name in sorted(sealed)}
 
 
 class OfflineConfig(StandInConfig):
@@ -124,17 +156,18 @@ class OfflineStore(StandInStore):
 class StandInUpdate:
     """The value learns reward plus the target network's value, which is a copy from some updates ago."""
 
-    def __init__(self, network, optimizer, config):
-        self._network, self._optimizer, self._config = network, optimizer, config
+    def __init__(self, network, optimizers, config):
+        self._network, self._optimizers, self._config = network, optimizers, config
         self._target = {name: array.copy() for name, array in weights_of(network).items()}
         self._count = 0
 
     def __call__(self, batch, context):
         obs = batch["obs"].unsqueeze(0)
-        output = self._network(obs, {}, None)
-        error = output.value[0] - batch["reward"] - 0.9 * self._target_value(obs)
-        self._optimizer.accumulate(error.square().mean() + 1e-3 * output.params.square().mean())
-        norm = self._optimizer.apply()
+        for optimizer in self._optimizers.values():  # each moves its own group by the same loss
+            output = self._network(obs, {}, None)
+            error = output.value[0] - batch["reward"] - 0.9 * self._target_value(obs)
+            optimizer.accumulate(error.square().mean() + 1e-3 * output.params.square().mean())
+        norm, _ = [optimizer.apply() for optimizer in self._optimizers.values()]
         self._count += 1
         if self._count % self._config.target_every == 0:
             self._target = {name: array.copy() for name, array in weights_of(self._network).items()}
@@ -164,10 +197,10 @@ RECIPE = Recipe(
     "stand-in",
     "",
     StandInConfig,
-    build_network,
+    build_stand_in,
     StochasticPolicy,
     fixed_unrolls,
-    StoreSpec("stand-in"),
+    StandInStore,
     StandInUpdate,
     TopologySpec("async"),
 )
@@ -175,18 +208,16 @@ OFFLINE = replace(
     RECIPE,
     name="offline-stand-in",
     config=OfflineConfig,
-    store=StoreSpec("offline-stand-in"),
+    store=OfflineStore,
     topology=TopologySpec("offline"),
 )
 
 
 def register():
-    """Add both to the algorithms and stores; before the config's module is imported, which lists them."""
+    """Add both to the algorithms; before the config's module is imported, which lists them."""
     from rollmill.algorithms.registry import RECIPES
-    from rollmill.stores.rollout import STORES
 
     RECIPES.update({"stand-in": RECIPE, "offline-stand-in": OFFLINE})
-    STORES.update({"stand-in": StandInStore, "offline-stand-in": OfflineStore})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import rollmill
 from rollmill.errors import Refused
+from rollmill.numerics import SWITCHES
 from rollmill.persist.parts import Checkpoint, FileRecord
 
 CONFIG = {
@@ -24,7 +26,9 @@ CONFIG = {
     "checkpoint": {"updates": 2, "keep": 2},
     "observe": {"baseline_seconds": 0.01, "final_episodes": 0, "console": "none", "curve": False},
 }
-OLD = Path(__file__).parent / "run_of_a6fc170"  # the same, made before checkpoints had parts and runs had spaces
+# The same, made before checkpoints had parts and runs had spaces, with the switches of portable numerics: every CPU
+# continues it to the same weights.
+OLD = Path(__file__).parent / "run_of_a6fc170"
 
 
 @pytest.fixture(scope="module")
@@ -162,10 +166,13 @@ def test_spaces_that_are_damaged_are_refused_in_one_line(run):
 def test_a_run_of_an_earlier_version_continues_and_its_policy_is_loaded(tmp_path):
     run = Path(shutil.copytree(OLD, tmp_path / "run"))
     assert rollmill.load(run)(np.zeros(4, np.float32)) in (0, 1)  # its environment is made: it kept no spaces
-    resumed = rollmill.resume(run, **{"train.steps": 128})
-    assert (resumed.status, resumed.summary["updates"]) == ("done", 8)
-    if resumed.summary["resume_grade"] == "exact":  # the CPU rounds like the one that it was made on
-        whole = rollmill.train(CONFIG, run=tmp_path / "whole", **{"train.steps": 128})
-        assert resumed.summary["parameters_sha256"] == whole.summary["parameters_sha256"]
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(CONFIG))  # which is YAML, too
+    for words in ([run, "--resume"], [config, "--run", tmp_path / "whole"]):
+        command = [sys.executable, "-m", "rollmill", "train", *map(str, words), "train.steps=128"]
+        subprocess.run(command, check=True, env=os.environ | SWITCHES)
+    resumed, whole = (json.loads((tmp_path / name / "summary.json").read_text()) for name in ("run", "whole"))
+    assert (resumed["status"], resumed["updates"]) == ("done", 8)
+    assert resumed["parameters_sha256"] == whole["parameters_sha256"]
     assert rollmill.load(run)(np.zeros(4, np.float32)) in (0, 1)
     assert (run / "spaces.json").is_file()

@@ -24,7 +24,6 @@ from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.runtime.topology import draw_graph
-from rollmill.stores.rollout import STORES
 
 GROUPS, SIZE, UNROLL = 2, 2, 4
 STEPS = 12 * GROUPS * SIZE * UNROLL  # 24 inserts, so 40 updates after a warm-up of 4
@@ -35,11 +34,6 @@ RUNTIMES = {
     "central": {"kind": "processes", "workers": 2, "roles": "central"},
     "split": {"kind": "processes", "workers": 2, "roles": "split"},
 }
-
-
-@pytest.fixture(autouse=True)
-def stand_in(monkeypatch):
-    monkeypatch.setitem(STORES, "stand-in", replay_parts.StandInStore)
 
 
 def draw(runtime, **algorithm):
@@ -89,9 +83,7 @@ def train(blueprint, content=None, until=None, flight=None, folder=None):
 
 @pytest.fixture(scope="module")
 def expected():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(STORES, "stand-in", replay_parts.StandInStore)
-        return train(draw(RUNTIMES["serial"]))[0]
+    return train(draw(RUNTIMES["serial"]))[0]
 
 
 def test_inserts_updates_and_versions_are_three_numbers(expected):

@@ -44,7 +44,7 @@ class Bench:
         network = plan.network("cpu")
         from rollmill.models.weights import weights_of, weights_spec
 
-        self.weights = LocalCell(weights_spec(network), 2)
+        self.weights = LocalCell(weights_spec(network.state_dict()), 2)
         self.weights.write(0, weights_of(network))
         self.plan = plan
 

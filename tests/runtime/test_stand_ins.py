@@ -80,6 +80,13 @@ def test_a_run_without_actors_makes_its_updates_and_no_steps(uninterrupted):
     assert (found["target_updates"], found["target_steps"], found["resume_grade"]) == (600, 0, "exact")
 
 
+def test_a_sealed_chunk_of_the_store_is_written_once(uninterrupted):
+    checkpoints = uninterrupted["stand-in"] / "checkpoints"
+    chunks = [file.stat() for file in checkpoints.glob("[0-9]*/store@0000.safetensors")]
+    assert len(chunks) >= 2
+    assert len({chunk.st_ino for chunk in chunks}) == 1
+
+
 @pytest.mark.parametrize("runtime", [pytest.param("serial", marks=pytest.mark.slow), "processes"])
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_a_killed_and_resumed_run_equals_one_that_was_never_killed(algorithm, runtime, uninterrupted, tmp_path):

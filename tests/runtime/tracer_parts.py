@@ -11,15 +11,16 @@ from rollmill.algorithms.appo import APPOConfig
 from rollmill.algorithms.ppo import PPOConfig, fixed_unrolls
 from rollmill.algorithms.recipe import Recipe, Update
 from rollmill.algorithms.vpg import VPGConfig, whole_episodes
-from rollmill.types import ArraySpec, Decision, StoreSpec, TopologySpec
+from rollmill.models.network import Model
+from rollmill.stores.rollout import ArrivalStore, EpisodeStore, RolloutStore
+from rollmill.types import ArraySpec, Decision, TopologySpec
 
 SEEN: list = []  # batches as the update rule saw them, in the main process
 
 
-class TracerNetwork(torch.nn.Module):
+class TracerNetwork(Model):
     """One weight that tells which version it belongs to; a state that counts the steps of an episode."""
 
-    is_recurrent = True
     state_spec: ClassVar = {"count": ArraySpec((1,), "float32")}
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ UNROLLS = Recipe(
     tracer_network,
     TracerPolicy,
     fixed_unrolls,
-    StoreSpec("rollout"),
+    RolloutStore,
     TracerUpdate,
     TopologySpec(),
 )
@@ -100,7 +101,7 @@ EPISODES = Recipe(
     tracer_network,
     TracerPolicy,
     whole_episodes,
-    StoreSpec("episodes"),
+    EpisodeStore,
     TracerUpdate,
     TopologySpec(),
 )
@@ -111,7 +112,7 @@ ARRIVALS = Recipe(
     tracer_network,
     TracerPolicy,
     fixed_unrolls,
-    StoreSpec("arrivals"),
+    ArrivalStore,
     TracerUpdate,
     TopologySpec("async"),
 )

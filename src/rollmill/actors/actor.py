@@ -26,7 +26,9 @@ class Actor:
         self.name = name
         self._episodes, self._policy = episodes, policy
         self._steps, self._root_seed = steps, root_seed
-        self._turn = Turn(ports.receivers["tickets"], ports.readers["weights"], WeightsLoader(policy.network))
+        self._turn = Turn(
+            ports.receivers["tickets"], ports.readers["weights"], WeightsLoader(policy.network.published())
+        )
         self._unrolls = ports.senders["unrolls"]
         self._assembler = UnrollAssembler()
         self._state = policy.initial_state()

@@ -127,7 +127,9 @@ class Inference:
         self.name = name
         weights = ports.readers["weights"]
         self._contexts = [
-            _GroupContext(policy, Turn(ports.receivers[f"tickets.{i}"], weights, WeightsLoader(policy.network)))
+            _GroupContext(
+                policy, Turn(ports.receivers[f"tickets.{i}"], weights, WeightsLoader(policy.network.published()))
+            )
             for i, policy in enumerate(policies)
         ]
         self._steps, self._root_seed = steps, root_seed

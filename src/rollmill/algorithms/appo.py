@@ -46,7 +46,8 @@ from rollmill.algorithms.scaling import RewardScaling, in_units_of_rewards, in_u
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
 from rollmill.nested import Nested
-from rollmill.types import Array, Flow, StoreSpec, TopologySpec
+from rollmill.stores.rollout import ArrivalStore
+from rollmill.types import Array, Flow, TopologySpec
 
 MOST_IN_FLIGHT = 10_000  # unrolls of all actors: the slot numbers of more may not fit into a pipe at once
 RATE_FACTOR = 1.5  # by which an adaptive learning rate changes, at most once per update
@@ -154,8 +155,9 @@ class Targets(NamedTuple):
 class APPOUpdate:
     """Epochs of minibatch steps on unrolls of any age; a single epoch takes whole unrolls, several are PPO's."""
 
-    def __init__(self, network: Network, optimizer: Optimizer, config: APPOConfig) -> None:
-        self._network, self._optimizer, self._config = network, optimizer, config
+    def __init__(self, network: Network, optimizers: Mapping[str, Optimizer], config: APPOConfig) -> None:
+        self._network, self._config = network, config
+        (self._optimizer,) = optimizers.values()
         self._rewards = RewardScaling(network.reward_statistics, config.gamma)
         self._rate = config.learning_rate  # changes when it is adaptive
 
@@ -387,7 +389,7 @@ RECIPE = Recipe(
     network=build_network,
     policy=StochasticPolicy,
     assembler=fixed_unrolls,
-    store=StoreSpec("arrivals"),
+    store=ArrivalStore,
     update=APPOUpdate,
     topology=TopologySpec("async"),
 )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rollmill import nested
-from rollmill.models.network import Network
+from rollmill.models.network import Model, Network, shorten_lookups
 from rollmill.models.plain import plain_network
 from rollmill.nested import Nested
 from rollmill.types import Array, ArraySpec, Decision
@@ -30,7 +30,9 @@ class Policy(Protocol):
     A row's last bits may depend on the number of rows, so it is always asked for all K of them.
     """
 
-    network: Network
+    @property
+    def network(self) -> Model:
+        """Its own copy, into which published weights are loaded."""
 
     @property
     def records(self) -> Mapping[str, ArraySpec]:
@@ -64,6 +66,7 @@ class StochasticPolicy:
 
     def __init__(self, network: Network, context: PolicyContext) -> None:
         self.network = network.eval()
+        shorten_lookups(network)
         self._size = context.size
         self._device = next(network.parameters()).device
         self._plain = plain_network(network, context.size)

@@ -35,7 +35,8 @@ from rollmill.algorithms.returns import explained_variance, gae, successor_value
 from rollmill.algorithms.scaling import RewardScaling, in_units_of_rewards, in_units_of_values
 from rollmill.errors import Refused
 from rollmill.models.network import Network, build_network
-from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
+from rollmill.stores.rollout import RolloutStore
+from rollmill.types import Array, AssemblerSpec, TopologySpec
 
 MAY_BE_NAN = frozenset({"explained_variance"})  # undefined for returns without variance
 
@@ -133,9 +134,8 @@ class PPOConfig(AlgorithmConfig):
             "with_return_statistics": self.normalise_returns,
         }
 
-    @property
-    def optimizer_settings(self) -> OptimizerSettings:
-        """How to build the optimiser."""
+    def optimizer_of(self, group: str) -> OptimizerSettings:
+        """How to build the optimiser; there is only one parameter group."""
         return OptimizerSettings(self.optimizer, self.learning_rate, self.optimizer_epsilon, self.max_grad_norm)
 
 
@@ -179,8 +179,9 @@ def ppo_loss(now: Evaluated, config: PPOConfig, clip: float | None, samples: int
 class PPOUpdate:
     """Epochs of minibatch steps on one batch of fresh unrolls."""
 
-    def __init__(self, network: Network, optimizer: Optimizer, config: PPOConfig) -> None:
-        self._network, self._optimizer, self._config = network, optimizer, config
+    def __init__(self, network: Network, optimizers: Mapping[str, Optimizer], config: PPOConfig) -> None:
+        self._network, self._config = network, config
+        (self._optimizer,) = optimizers.values()
         self._rewards = RewardScaling(network.reward_statistics, config.gamma)
 
     def __call__(self, batch: dict[str, Any], context: UpdateContext) -> Update:
@@ -347,7 +348,7 @@ RECIPE = Recipe(
     network=build_network,
     policy=StochasticPolicy,
     assembler=fixed_unrolls,
-    store=StoreSpec("rollout"),
+    store=RolloutStore,
     update=PPOUpdate,
     topology=TopologySpec("sync"),
 )

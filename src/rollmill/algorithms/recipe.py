@@ -12,9 +12,11 @@ import torch
 
 from rollmill.algorithms.policy import Policy, PolicyContext
 from rollmill.config.base import Config
+from rollmill.fields import Fields
 from rollmill.models.config import ModelConfig
-from rollmill.models.network import Network
-from rollmill.types import Array, ArraySpec, AssemblerSpec, Flow, Metrics, StoreSpec, TopologySpec
+from rollmill.models.network import Model
+from rollmill.stores.store import Store
+from rollmill.types import Array, ArraySpec, AssemblerSpec, Flow, Metrics, TopologySpec
 
 
 class Optimizer(Protocol):
@@ -33,7 +35,7 @@ class Optimizer(Protocol):
 class UpdateContext(NamedTuple):
     """What an update may depend on besides its batch."""
 
-    rng: np.random.Generator  # from (root seed, update): minibatch order and nothing else
+    rng: np.random.Generator  # from (root seed, update), for the order of minibatches; torch is seeded likewise
     progress: float  # part of training that is over, 0 to 1
 
 
@@ -77,13 +79,12 @@ class AlgorithmConfig(Config):
         raise TypeError(f"{type(self).__name__} has no tiny form")
 
     @property
-    def network_options(self) -> dict[str, bool]:
+    def network_options(self) -> dict[str, Any]:
         """Further arguments of the recipe's network builder."""
         return {}
 
-    @property
-    def optimizer_settings(self) -> OptimizerSettings:
-        """How to build the optimiser."""
+    def optimizer_of(self, group: str) -> OptimizerSettings:
+        """How to build the optimiser of a parameter group (`Model.parameter_groups`)."""
         raise TypeError(f"{type(self).__name__} has no optimiser")
 
 
@@ -108,7 +109,7 @@ class NetworkBuilder(Protocol):
         seed: int,
         with_return_statistics: bool = False,
         with_reward_statistics: bool = False,
-    ) -> Network:
+    ) -> Any:
         """The freshly initialised network; all its randomness comes from `seed`."""
 
 
@@ -123,7 +124,7 @@ class PolicyMaker(Protocol):
     def last_records(self) -> Mapping[str, ArraySpec]:
         """See `Policy`."""
 
-    def __call__(self, network: Network, context: PolicyContext, /) -> Policy:
+    def __call__(self, network: Any, context: PolicyContext, /) -> Policy:
         """The policy of one group."""
 
 
@@ -137,10 +138,10 @@ class Recipe:
     network: NetworkBuilder
     policy: PolicyMaker
     assembler: Callable[[Any], AssemblerSpec]  # from the algorithm's config
-    store: StoreSpec
-    update: Callable[[Network, Optimizer, Any], UpdateRule]
+    store: Callable[[Fields, Flow, Any, str], Store]  # from fields, flow, the algorithm's config and device
+    update: Callable[[Any, Mapping[str, Optimizer], Any], UpdateRule]  # from model, optimisers by group, config
     topology: TopologySpec
 
-    def policy_outside_training(self, network: Network, config: AlgorithmConfig, size: int) -> Policy:
+    def policy_outside_training(self, network: Model, config: AlgorithmConfig, size: int) -> Policy:
         """A policy for evaluation and for users, for `size` environments."""
         return self.policy(network, PolicyContext(config, size))

@@ -34,7 +34,8 @@ from rollmill.algorithms.recipe import (
 )
 from rollmill.algorithms.returns import reward_to_go
 from rollmill.models.network import Network, build_network
-from rollmill.types import Array, AssemblerSpec, StoreSpec, TopologySpec
+from rollmill.stores.rollout import EpisodeStore
+from rollmill.types import Array, AssemblerSpec, TopologySpec
 
 
 class VPGConfig(AlgorithmConfig):
@@ -62,9 +63,8 @@ class VPGConfig(AlgorithmConfig):
         steps = min(self.episode_steps, 50)
         return self.model_copy(update={"episode_steps": steps}), columns
 
-    @property
-    def optimizer_settings(self) -> OptimizerSettings:
-        """How to build the optimiser."""
+    def optimizer_of(self, group: str) -> OptimizerSettings:
+        """How to build the optimiser; there is only one parameter group."""
         return OptimizerSettings(self.optimizer, self.learning_rate, self.optimizer_epsilon, self.max_grad_norm)
 
 
@@ -81,9 +81,9 @@ def vpg_loss(
 class VPGUpdate:
     """One optimiser step from the gradients of all episodes."""
 
-    def __init__(self, network: Network, optimizer: Optimizer, config: VPGConfig) -> None:
+    def __init__(self, network: Network, optimizers: Mapping[str, Optimizer], config: VPGConfig) -> None:
         self._network = network
-        self._optimizer = optimizer
+        (self._optimizer,) = optimizers.values()
         self._config = config
 
     def __call__(self, batch: list[dict[str, Any]], context: UpdateContext) -> Update:
@@ -158,7 +158,7 @@ RECIPE = Recipe(
     network=partial(build_network, with_value=False, zero_last_layer=True),
     policy=StochasticPolicy,
     assembler=whole_episodes,
-    store=StoreSpec("episodes"),
+    store=EpisodeStore,
     update=VPGUpdate,
     topology=TopologySpec("sync"),
 )

@@ -10,6 +10,7 @@ from rollmill.doctor.env_check import check_group
 from rollmill.doctor.model_check import check_network, refuse_unread
 from rollmill.errors import Refused
 from rollmill.launch.process import usable_cores
+from rollmill.models.network import Network
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import DevicesConfig
 from rollmill.settings import ExperimentConfig
@@ -53,9 +54,10 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
         spare_slots=spare_slots,
     )
     network = blueprint.network("cpu")
-    check_network(network, spaces.observation_space, spaces.action_space)
-    if is_new:
-        refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
+    if isinstance(network, Network):  # policy and value; a model of another shape has checks of its own
+        check_network(network, spaces.observation_space, spaces.action_space)
+        if is_new:
+            refuse_unread(config.model, network, spaces.observation_space, spaces.action_space)
     if is_offline:
         return blueprint
     flow = blueprint.flow

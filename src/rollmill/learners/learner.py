@@ -17,7 +17,7 @@ from rollmill.learners.sequencer import Sequencer
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.trainer import Trainer
 from rollmill.persist.checkpoints import Content
-from rollmill.stores.store import Store, Unroll
+from rollmill.stores.store import Store, StoreState, Unroll
 from rollmill.types import ResumePoint
 
 
@@ -154,7 +154,7 @@ class Learner:
         self._give_tickets()
         times = self._stopwatch.updated(sequencer.env_steps - self._steps_updated)
         self._steps_updated = sequencer.env_steps
-        self.events.append(Updated(self.progress(), trainer.updates, {**report.metrics, **times, **flow}))
+        self.events.append(Updated(self.progress(), trainer.version, {**report.metrics, **times, **flow}))
 
     def _commit(self, unrolls: Sequence[Unroll]) -> None:
         """Count unrolls that the store has committed, and give their slots back."""
@@ -195,23 +195,25 @@ class Learner:
         """Everything that training depends on, as it is between two updates; views, to be written at once."""
         parts, trainer_state = self.trainer.capture()
         actors, sequencer_state = self.sequencer.capture()
-        kept, store_state = self.store.capture()
-        if kept:
-            parts["store"] = kept
+        kept = self.store.capture()
+        if kept.arrays:
+            parts["store"] = kept.arrays
         state = {
-            "store": store_state,
+            "store": kept.values,
             "seconds": self.progress().seconds,
             "spent": self._stopwatch.state(),
             **sequencer_state,
             **trainer_state,
         }
-        return Content({**parts, "actors": actors}, state, self.trainer.updates, self.sequencer.env_steps)
+        chunks = {"store": kept.chunks} if kept.chunks else {}
+        return Content({**parts, "actors": actors}, state, self.trainer.updates, self.sequencer.env_steps, chunks)
 
     def restore(self, content: Content) -> None:
         """Continue from what `capture` returned; before the first work()."""
         self.trainer.restore(content.arrays, content.state, content.update)
         self.sequencer.restore(content.arrays["actors"], content.state, content.env_steps, content.update)
-        self.store.restore(content.arrays.get("store", {}), content.state.get("store", {}))
+        kept = content.arrays.get("store", {}), content.state.get("store", {}), content.chunks.get("store", {})
+        self.store.restore(StoreState(*kept))
         self._steps_updated, self._seconds_before = content.env_steps, content.state["seconds"]
         self._stopwatch.restore(content.state["spent"])
 

@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 
 from rollmill.algorithms.recipe import OptimizerSettings
+from rollmill.models.network import Model
 from rollmill.types import Array
 
 
+def build_optimizers(model: Model, settings_of: Callable[[str], OptimizerSettings]) -> dict[str, FlatOptimizer]:
+    """One optimiser per parameter group, with the settings that `settings_of` gives for the group's name."""
+    groups = model.parameter_groups()
+    listed = [id(parameter) for group in groups.values() for parameter in group]
+    for name, parameter in model.named_parameters():
+        if listed.count(id(parameter)) != parameter.requires_grad:
+            raise ValueError(f"parameter_groups() of {type(model).__name__} must list each parameter once: see {name}")
+    is_only = len(groups) == 1
+    return {name: FlatOptimizer(group, settings_of(name), is_only=is_only) for name, group in groups.items()}
+
+
+def optimizer_arrays(optimizers: Mapping[str, FlatOptimizer]) -> dict[str, Array]:
+    """The states of all optimisers as named arrays; views where they are on the CPU."""
+    return {
+        f"{prefix}{name}": tensor.cpu().numpy()
+        for prefix, optimizer in _prefixed(optimizers)
+        for name, tensor in optimizer.tensors().items()
+    }
+
+
+def restore_optimizers(optimizers: Mapping[str, FlatOptimizer], arrays: Mapping[str, Array]) -> None:
+    """Restore what `optimizer_arrays` returned."""
+    for prefix, optimizer in _prefixed(optimizers):
+        for name, tensor in optimizer.tensors().items():
+            tensor.copy_(torch.from_numpy(np.array(arrays[f"{prefix}{name}"])))
+
+
+def _prefixed(optimizers: Mapping[str, FlatOptimizer]) -> list[tuple[str, FlatOptimizer]]:
+    """The arrays of an only optimiser have no prefix."""
+    return [("" if len(optimizers) == 1 else f"{group}.", optimizer) for group, optimizer in optimizers.items()]
+
+
 class FlatOptimizer:
-    """Adam or RMSprop over one flat buffer that all parameters are views of.
+    """Adam or RMSprop over one flat buffer that all parameters of a group are views of.
 
     A small network has a dozen small tensors; clipping and stepping them one by one costs more than the arithmetic.
     Laid out in one buffer, zeroing, the norm and the step are one operation each, and so is an all-reduce.
     """
 
-    def __init__(self, network: torch.nn.Module, settings: OptimizerSettings) -> None:
-        parameters = [p for p in network.parameters() if p.requires_grad]
+    def __init__(
+        self, parameters: Sequence[torch.nn.Parameter], settings: OptimizerSettings, *, is_only: bool = True
+    ) -> None:
         for p in parameters:
             if p.data.clone().stride() != p.data.stride():  # cloning keeps the strides of dense tensors only
                 p.data = p.data.contiguous()
@@ -30,6 +64,7 @@ class FlatOptimizer:
         for p in parameters:
             p.data, p.grad = (_view_like(p, buffer, offset) for buffer in (self._flat, self._gradient))
             offset += p.numel()
+        self._inputs = None if is_only else list(parameters)  # a loss may reach the parameters of other groups
         self._is_spent = False  # the gradient has been applied; it is kept until the next one, for inspection
         self._shard = 0  # whose gradient is being accumulated
         self._sums: list[tuple[int, torch.Tensor]] = []  # subtrees of earlier shards: (shards in it, gradient)
@@ -49,7 +84,7 @@ class FlatOptimizer:
         if shard != self._shard:
             self._close_shard()
             self._shard = shard
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward(inputs=self._inputs)  # type: ignore[no-untyped-call]
 
     def apply(self) -> torch.Tensor:
         """Sum the shards, clip and step; the gradient's norm before clipping."""
@@ -65,14 +100,9 @@ class FlatOptimizer:
         self._is_spent = True
         return norm
 
-    def state(self) -> dict[str, Array]:
-        """The optimiser's state as named arrays; views where they are on the CPU."""
-        return {name: tensor.cpu().numpy() for name, tensor in self._rule.tensors().items()}
-
-    def restore(self, state: Mapping[str, Array]) -> None:
-        """Restore what `state` returned."""
-        for name, tensor in self._rule.tensors().items():
-            tensor.copy_(torch.from_numpy(np.array(state[name])))
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What it carries from one step to the next, by name."""
+        return self._rule.tensors()
 
     def _close_shard(self) -> None:
         """Put the shard's gradient into the tree: subtrees of equal size are joined at once, as in a binary counter."""

@@ -11,10 +11,10 @@ from rollmill import nested
 from rollmill.algorithms.recipe import Update, UpdateContext, UpdateRule
 from rollmill.errors import Detected
 from rollmill.learners.finite import refuse_nonfinite
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import FlatOptimizer, optimizer_arrays, restore_optimizers
 from rollmill.models.initialise import lent_generator
-from rollmill.models.network import Network
-from rollmill.models.weights import WeightsLoader, load_weights, weights_of
+from rollmill.models.network import Model
+from rollmill.models.weights import WeightsLoader, arrays_of, load_weights, weights_of
 from rollmill.seeding import generator, integer_seed
 from rollmill.stores.store import Sample
 from rollmill.transport.ports import Cell
@@ -25,13 +25,18 @@ class Trainer:
     """Makes updates and publishes weights; number of updates and version of the weights are two numbers."""
 
     def __init__(
-        self, network: Network, optimizer: FlatOptimizer, rule: UpdateRule, weights: Cell, root_seed: int
+        self,
+        network: Model,
+        optimizers: Mapping[str, FlatOptimizer],
+        rule: UpdateRule,
+        weights: Cell,
+        root_seed: int,
     ) -> None:
         self.network = network
         self.updates = 0
         self.version = 0  # of the weights that are published
         self.mid_update = False  # an update is unfinished: weights and optimiser state are inconsistent
-        self._optimizer, self._rule, self._weights, self._root_seed = optimizer, rule, weights, root_seed
+        self._optimizers, self._rule, self._weights, self._root_seed = optimizers, rule, weights, root_seed
         self._published: dict[str, Array] | None = None  # restored: the weights of `version`, where they are older
         self._is_ahead = False  # the network has changed since it was published
 
@@ -58,12 +63,12 @@ class Trainer:
     def publish(self) -> None:
         """Publish the weights as the next version."""
         self.version += 1
-        self._weights.write(self.version, self.weights())
+        self._weights.write(self.version, arrays_of(self.network.published()))
         self._is_ahead = False
 
     def publish_again(self) -> None:
         """Publish the newest version, at the start of a process."""
-        self._weights.write(self.version, self._published or self.weights())
+        self._weights.write(self.version, self._published or arrays_of(self.network.published()))
         self._published = None
 
     def weights(self) -> dict[str, Array]:
@@ -75,17 +80,20 @@ class Trainer:
         load_weights(self.network, weights)
 
     def revert_weights(self) -> None:
-        """After half an update: the weights as they were published before it."""
-        WeightsLoader(self.network).load(self._weights, self.version)
+        """After half an update: the weights as they were published before it; what is not published stays as it is."""
+        WeightsLoader(self.network.published()).load(self._weights, self.version)
 
     def capture(self) -> tuple[dict[str, Mapping[str, Array]], dict[str, Any]]:
         """Named arrays and plain values for a checkpoint."""
         arrays, state = self._rule.capture()
-        parts: dict[str, Mapping[str, Array]] = {"weights": self.weights(), "optimizer": self._optimizer.state()}
+        parts: dict[str, Mapping[str, Array]] = {
+            "weights": self.weights(),
+            "optimizer": optimizer_arrays(self._optimizers),
+        }
         if arrays:
             parts["update_rule"] = arrays
         if self._is_ahead:
-            published = {name: np.empty_like(array) for name, array in self.weights().items()}
+            published = {name: np.empty_like(array) for name, array in arrays_of(self.network.published()).items()}
             self._weights.read_into(self.version, published)
             parts["published"] = published
         return parts, {"version": self.version, "update_rule": state}
@@ -93,7 +101,7 @@ class Trainer:
     def restore(self, arrays: Mapping[str, Mapping[str, Array]], state: Mapping[str, Any], updates: int) -> None:
         """Restore what `capture` returned."""
         self.load(arrays["weights"])
-        self._optimizer.restore(arrays["optimizer"])
+        restore_optimizers(self._optimizers, arrays["optimizer"])
         self._rule.restore(arrays.get("update_rule", {}), state.get("update_rule", {}))
         self.updates = updates
         self._published, self._is_ahead = dict(arrays.get("published", {})) or None, "published" in arrays

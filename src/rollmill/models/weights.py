@@ -17,12 +17,17 @@ _RETURNS, _REWARDS = "return_statistics.", "reward_statistics."  # buffers of th
 
 def weights_of(network: torch.nn.Module) -> dict[str, Array]:
     """Every parameter and buffer by name; views where they live on the CPU."""
-    return {name: tensor.detach().cpu().numpy() for name, tensor in network.state_dict().items()}
+    return arrays_of(network.state_dict())
 
 
-def weights_spec(network: torch.nn.Module) -> dict[str, ArraySpec]:
-    """The layout in which weights are published."""
-    return {name: ArraySpec(array.shape, array.dtype.name) for name, array in weights_of(network).items()}
+def arrays_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """Named tensors as arrays; views where they live on the CPU."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+
+
+def weights_spec(tensors: Mapping[str, torch.Tensor]) -> dict[str, ArraySpec]:
+    """The layout of named tensors."""
+    return {name: ArraySpec(array.shape, array.dtype.name) for name, array in arrays_of(tensors).items()}
 
 
 def parameters_sha256(weights: dict[str, Array]) -> str:
@@ -61,17 +66,17 @@ def in_units_of_rewards(weights: Mapping[str, Array], fresh: Mapping[str, Array]
 
 
 class WeightsLoader:
-    """Brings a published version into a network."""
+    """Brings a published version into the tensors of a model (`Model.published`)."""
 
-    def __init__(self, network: torch.nn.Module) -> None:
-        self._tensors = network.state_dict()
-        self._arrays: dict[str, Any] = {name: tensor.cpu().numpy() for name, tensor in self._tensors.items()}
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._arrays: dict[str, Any] = arrays_of(tensors)
         # On the CPU the arrays are views of the tensors, so that reading a version is one copy.
         self._is_view = all(tensor.device.type == "cpu" for tensor in self._tensors.values())
         self.version = -1
 
     def load(self, cell: Any, version: int) -> bool:
-        """Make the network hold exactly `version`; False while the cell doesn't have it."""
+        """Make the tensors hold exactly `version`; False while the cell doesn't have it."""
         if version == self.version:
             return True
         self.version = -1  # a read that fails may have torn what was there

@@ -62,7 +62,7 @@ class Hooks:
         """Everything is built and training begins; `plan` says in lines what runs where."""
 
     def on_training_step(self, progress: Progress, version: int, metrics: Mapping[str, float]) -> None:
-        """The learner made an update, and published it as `version` of the weights."""
+        """The learner made an update; `version` is that of the newest published weights."""
 
     def on_trajectory(self, progress: Progress, unroll: Unroll) -> None:
         """An update has consumed this unroll; comes before the `on_training_step` of that update."""

@@ -74,7 +74,7 @@ class PolicySource:
 
     def refresh(self, weights: Mapping[str, Array], name: str | Path) -> None:
         """Let every player that was made, and those to come, decide with these weights; `name` is for the refusal."""
-        wanted = {key: (spec.shape, spec.dtype) for key, spec in weights_spec(self._network).items()}
+        wanted = {key: (spec.shape, spec.dtype) for key, spec in weights_spec(self._network.state_dict()).items()}
         given = {key: (array.shape, array.dtype.name) for key, array in weights.items()}
         for key in [*wanted, *given]:
             if wanted.get(key) != given.get(key):

@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from rollmill.console.display import Display
 from rollmill.learners.learner import Learner
-from rollmill.models.network import Network
+from rollmill.models.network import Model
 from rollmill.retrace.comparison import Diverged, Witness
 from rollmill.retrace.retrace import Retrace
 from rollmill.stores.store import Sample
@@ -61,7 +61,7 @@ class Debugger(Witness):
 
 
 def _stop(
-    retrace: Retrace, learner: Learner, network: Network, batch: Any, update: int, divergence: Diverged | None
+    retrace: Retrace, learner: Learner, network: Model, batch: Any, update: int, divergence: Diverged | None
 ) -> None:
     """`batch` is what the update learns from; `up` leads to the learner, `return` into the update."""
     breakpoint()

@@ -97,11 +97,11 @@ class Retrace:
         try:
             for event in runtime.run():
                 if isinstance(event, Updated):
-                    self.made = event.version
-                    self._settle(event.version)
-                    if event.version == self.until:
+                    self.made = event.progress.updates
+                    self._settle(event.progress.updates)
+                    if event.progress.updates == self.until:
                         runtime.stop()
-                    yield Step(event.version, event.progress.env_steps, len(checker.hashes))
+                    yield Step(event.progress.updates, event.progress.env_steps, len(checker.hashes))
         except Stalled as stalled:
             raise Diverged(self.made + 1, "unrolls", f"they can't be made again: {stalled}") from None
         if self.made < self.until:

@@ -21,15 +21,14 @@ from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
 from rollmill.fields import Fields
 from rollmill.learners.learner import Learner, TrainConfig
-from rollmill.learners.optimizer import FlatOptimizer
+from rollmill.learners.optimizer import build_optimizers
 from rollmill.learners.sequencer import Sequencer
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.trainer import Trainer
 from rollmill.models.config import ModelConfig
-from rollmill.models.network import Network
+from rollmill.models.network import Model
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import integer_seed
-from rollmill.stores.rollout import STORES
 from rollmill.transport.ports import Ports
 from rollmill.types import AssemblerSpec, Flow, FrameStack, Problem
 
@@ -100,16 +99,13 @@ class Blueprint:
             return ("actions: -1 and 1 of the policy are the bounds, to which actions are clipped",)
         return ("actions: clipped to their bounds",) if np.isfinite(self.action_space.low).any() else ()
 
-    def network(self, device: str) -> Network:
+    def network(self, device: str) -> Model:
         """The network with its initial weights: the same in every process, for they come from the seed."""
         seed = integer_seed(self.seed, "weights")
-        return self.recipe.network(
-            self.observation_space,
-            self.action_space,
-            self.model,
-            seed=seed,
-            **self.algorithm.network_options,
-        ).to(device)
+        model: Model = self.recipe.network(
+            self.observation_space, self.action_space, self.model, seed=seed, **self.algorithm.network_options
+        )
+        return model.to(device)
 
     def policy(self, actor: int, device: str) -> Policy:
         """A policy copy for the group of one actor."""
@@ -147,9 +143,9 @@ class Blueprint:
         """The learner, which is the trainer role."""
         device = self.runtime.devices.learner
         network = self.network(device)
-        optimizer = FlatOptimizer(network, self.algorithm.optimizer_settings)
-        update = self.recipe.update(network, optimizer, self.algorithm)
-        store = STORES[self.recipe.store.kind](self.fields, self.flow, self.algorithm, device)
+        optimizers = build_optimizers(network, self.algorithm.optimizer_of)
+        update = self.recipe.update(network, optimizers, self.algorithm)
+        store = self.recipe.store(self.fields, self.flow, self.algorithm, device)
         is_serial = self.runtime.kind == "serial"
         decides_apart = not is_serial and self.runtime.roles != "fused"
         stopwatch = Stopwatch(1 if is_serial else self.runtime.workers, self.overlaps, decides_apart=decides_apart)
@@ -158,5 +154,5 @@ class Blueprint:
         sequencer = Sequencer(
             ports.receivers["unrolls"], tickets, weights.depth, store, self.flow, self.problem, stopwatch
         )
-        trainer = Trainer(network, optimizer, update, weights, self.seed)
+        trainer = Trainer(network, optimizers, update, weights, self.seed)
         return Learner(name, sequencer, store, trainer, self.train, self.frame_skip, stopwatch)

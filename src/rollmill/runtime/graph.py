@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from rollmill import nested
 from rollmill.actors.component import Component
+from rollmill.events import Event
+from rollmill.learners.learner import Learner
 from rollmill.nested import Nested
 from rollmill.transport.ports import Kind, Ports
+from rollmill.types import ResumePoint
 
 
 class GraphError(ValueError):
@@ -172,3 +176,24 @@ def _readable(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} GiB"
+
+
+class Runtime(Protocol):
+    """Executes a graph; the learner is in the process that calls it."""
+
+    learner: Learner  # after `start`
+
+    def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:
+        """Build and wire the components; with `points` the actors continue from there."""
+
+    def plan(self) -> tuple[str, ...]:
+        """What runs where, for people."""
+
+    def run(self) -> Iterator[Event]:
+        """Work until the learner is done or `stop` is called."""
+
+    def stop(self) -> None:
+        """Make `run` return soon; safe in a signal handler."""
+
+    def close(self) -> None:
+        """End the components and what belongs to them."""

@@ -38,7 +38,7 @@ def draw_graph(plan: Blueprint) -> Graph:
     if plan.recipe.topology.kind == "async":
         versions += -(-plan.actors * in_flight // plan.flow.unrolls)
     unrolls = plan.fields.unroll_spec(plan.assembler.steps, plan.env.group_size)
-    weights = weights_spec(plan.network("cpu"))
+    weights = weights_spec(plan.network("cpu").published())
     makers = (_fused if plan.runtime.roles == "fused" else _apart)(plan, unrolls, weights)
 
     ports = {"unrolls": Port(Kind.STREAM, "in", unrolls), "weights": Port(Kind.CELL, "out", weights)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from rollmill import nested
 from rollmill.errors import NoExperience
 from rollmill.fields import Fields
 from rollmill.nested import Nested
-from rollmill.stores.store import Owner, Sample, Store, Unroll
+from rollmill.stores.store import Owner, Sample, StoreState, Unroll
 from rollmill.types import Array, Flow
 
 
@@ -69,11 +69,11 @@ class _Store(ABC):
         """Never: steps count with the update that consumes them."""
         return False
 
-    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+    def capture(self) -> StoreState:
         """Nothing: what is committed is not kept."""
-        return {}, {}
+        return StoreState({}, {})
 
-    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+    def restore(self, state: StoreState) -> None:
         """Nothing was captured."""
         return
 
@@ -144,7 +144,7 @@ class RolloutStore(_Store):
 
 
 class ArrivalStore(RolloutStore):
-    """The same for asynchronous training.
+    """A `RolloutStore` for asynchronous training.
 
     Unrolls in which every environment was broken are consumed with the others and don't count: a group whose
     environments all failed for good keeps making them.
@@ -188,10 +188,3 @@ class EpisodeStore(_Store):
 
 def _has_experience(unroll: Unroll) -> bool:
     return not unroll.arrays["broken"].all()
-
-
-STORES: dict[str, Callable[[Fields, Flow, Any, str], Store]] = {
-    "rollout": RolloutStore,
-    "arrivals": ArrivalStore,
-    "episodes": EpisodeStore,
-}

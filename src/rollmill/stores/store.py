@@ -49,6 +49,14 @@ class Sample(NamedTuple):
     unrolls: Sequence[Unroll] = ()  # committed when the update is made
 
 
+class StoreState(NamedTuple):
+    """What a store keeps in a checkpoint."""
+
+    arrays: Mapping[str, Array]
+    values: Mapping[str, Any]  # plain, for JSON
+    chunks: Mapping[str, Mapping[str, Array]] = {}  # by name: arrays that never change, shared by checkpoints
+
+
 class Store(Protocol):
     """Keeps unrolls until updates learn from them; each store decides when an unroll is committed.
 
@@ -76,8 +84,8 @@ class Store(Protocol):
     def waiting(self) -> Sequence[Unroll]:
         """Unrolls that are inserted and not committed, in order."""
 
-    def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
-        """What is committed and kept, for a checkpoint: named arrays and plain values."""
+    def capture(self) -> StoreState:
+        """What is committed and kept, for a checkpoint."""
 
-    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+    def restore(self, state: StoreState) -> None:
         """Restore what `capture` returned."""
