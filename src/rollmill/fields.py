@@ -17,6 +17,7 @@ from rollmill.types import ArraySpec, Problem, lead
 Axis = Literal["rows", "steps", "environments", "unroll"]  # [T+1, K, …], [T, K, …], [K, …], […]
 Origin = Literal["observation", "decision", "outcome", "status", "unroll"]  # which record of a step it comes from
 
+SPARSE = ("final_obs", "final_state")  # batches hold just their written rows, in row-major order of [T, B]
 LAST_WORD = -1  # the `row` of the message that follows an unroll's decisions, where the policy has last records
 
 _FLAG, _COUNT = ArraySpec((), "bool"), ArraySpec((), "int64")
@@ -32,7 +33,6 @@ class Field:
     axis: Axis
     origin: Origin
     is_batched: bool = False  # stores copy it into batches
-    is_sparse: bool = False  # written only where an episode ended
     checksum: str = ""  # the checksum of the flight log that covers it
 
     @property
@@ -66,8 +66,8 @@ class Fields:
         yield Field("raw_reward", _EXACT, "steps", "outcome")  # before scale and clip
         yield Field("terminated", _FLAG, "steps", "outcome", is_batched=True, checksum="ended")
         yield Field("truncated", _FLAG, "steps", "outcome", is_batched=True, checksum="ended")
-        yield Field("final_obs", problem.observation, "steps", "outcome", is_batched=True, is_sparse=True)
-        yield Field("final_state", problem.state, "steps", "unroll", is_batched=True, is_sparse=True)
+        yield Field("final_obs", problem.observation, "steps", "outcome", is_batched=True)
+        yield Field("final_state", problem.state, "steps", "unroll", is_batched=True)
         yield Field("valid", _FLAG, "steps", "outcome", is_batched=True)
         yield Field("episode_return", _EXACT, "steps", "outcome", is_batched=True)  # raw, so far
         yield Field("episode_length", _COUNT, "steps", "outcome", is_batched=True)
@@ -87,7 +87,7 @@ class Fields:
     @property
     def batched(self) -> dict[str, Field]:
         """What stores copy into batches, sparse fields apart."""
-        return {field.name: field for field in self if field.is_batched and not field.is_sparse}
+        return {field.name: field for field in self if field.is_batched and field.name not in SPARSE}
 
     @cached_property
     def checksummed(self) -> tuple[Field, ...]:

@@ -20,6 +20,7 @@ import numpy as np
 from rollmill import nested
 from rollmill.errors import Refused
 from rollmill.events import Event, Opened
+from rollmill.fields import SPARSE
 from rollmill.launch.children import Child
 from rollmill.launch.helper import start_helper
 from rollmill.nested import Nested
@@ -33,7 +34,6 @@ from rollmill.types import ArraySpec
 
 NICENESS = 5  # of the process: the training comes first
 END_SECONDS = 2.0  # that the process has to end by itself when the run is over
-SPARSE = ("final_obs", "final_state")  # written only where an episode ended: copying all would touch untouched memory
 
 
 class ProcessObserver(UserObserver):
@@ -92,7 +92,7 @@ class ProcessObserver(UserObserver):
             self._ask(spec)
         ended = np.nonzero(arrays["terminated"] | arrays["truncated"])
         for name, tree in arrays.items():
-            if name not in SPARSE:
+            if name not in SPARSE:  # copying all of them would touch untouched memory
                 nested.copy_into(self._arrays[name], tree)
             elif len(ended[0]):
                 nested.assign(self._arrays[name], ended, nested.index(tree, ended))

@@ -12,7 +12,7 @@ import torch
 
 from rollmill import nested
 from rollmill.errors import NoExperience
-from rollmill.fields import Fields
+from rollmill.fields import SPARSE, Fields
 from rollmill.nested import Nested
 from rollmill.stores.store import Owner, Sample, StoreState, Unroll
 from rollmill.types import Array, Flow
@@ -91,7 +91,7 @@ class _Store(ABC):
             pick = partial(np.compress, good, axis=field.batch_axis)
             kept[name] = nested.map_leaves(pick, unroll[name])
         # by column and not compressed, which would touch all their untouched memory
-        for name in ("final_obs", "final_state"):
+        for name in SPARSE:
             kept[name] = unroll[name]
         return kept
 
@@ -127,7 +127,7 @@ class RolloutStore(_Store):
                 )
         # Only the rows in which an episode ended were ever written: copying the rest would touch untouched memory.
         ended = joined["terminated"] | joined["truncated"]
-        for field in ("final_obs", "final_state"):
+        for field in SPARSE:
             parts = [unroll[field] for unroll in unrolls]
             joined[field] = nested.map_leaves(lambda *leaves: self._sparse(leaves, owners, ended), parts[0], *parts[1:])
         return joined
