@@ -80,7 +80,7 @@ class Trainer:
         load_weights(self.network, weights)
 
     def revert_weights(self) -> None:
-        """After half an update: the weights as they were published before it; what is not published stays as it is."""
+        """After half an update: the newest published weights. What is not published stays as it is."""
         WeightsLoader(self.network.published()).load(self._weights, self.version)
 
     def capture(self) -> tuple[dict[str, Mapping[str, Array]], dict[str, Any]]:
@@ -108,7 +108,7 @@ class Trainer:
         self.version = state.get("version", updates)  # older checkpoints store only one of the two
 
     def _refuse_nonfinite(self, report: Update, sample: Sample) -> None:
-        """Stop at a metric that is NaN or infinite, with the weights from before the update."""
+        """Stop at a metric that is NaN or infinite, with the newest published weights."""
         for name, value in report.metrics.items():
             if np.isfinite(value) or name in report.may_be_nan:
                 continue
