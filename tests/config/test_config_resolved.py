@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollmill.config.load import Row, build, config_files, describe, dump, json_schema, load
+from rollmill.config.load import ResolvedSetting, build, config_files, describe, dump, json_schema, load
 
 TEXT = """\
 seed: 5
@@ -28,20 +28,20 @@ def test_every_value_has_its_origin(tmp_path: Path, monkeypatch: Any, toy: Any) 
     loaded = load(Path("x.yaml"), ["rate=0.5", "algorithm={name: ppo, minibatch: 128}"], toy)
     assert loaded.path == Path("x.yaml")
     assert describe(loaded) == [
-        Row("seed", 5, "x.yaml:1"),
-        Row("rate", 0.5, "override"),
-        Row("verbose", False, "default"),
-        Row("algorithm.name", "ppo", "override"),
-        Row("algorithm.clip_range", 0.2, "default"),
-        Row("algorithm.minibatch", 128, "override"),
-        Row("train.steps", 512, "x.yaml:3"),
-        Row("train.lengths", [1, 2], "default"),
-        Row("model.kind", "mlp", "default"),
-        Row("model.hidden", [8, 9], "x.yaml:6"),
-        Row("model.class", None, "default"),
-        Row("model.args.depth", 2, "x.yaml:5"),
-        Row("model.scale", 1, "default"),
-        Row("model.extra", None, "default"),
+        ResolvedSetting("seed", 5, "x.yaml:1"),
+        ResolvedSetting("rate", 0.5, "override"),
+        ResolvedSetting("verbose", False, "default"),
+        ResolvedSetting("algorithm.name", "ppo", "override"),
+        ResolvedSetting("algorithm.clip_range", 0.2, "default"),
+        ResolvedSetting("algorithm.minibatch", 128, "override"),
+        ResolvedSetting("train.steps", 512, "x.yaml:3"),
+        ResolvedSetting("train.lengths", [1, 2], "default"),
+        ResolvedSetting("model.kind", "mlp", "default"),
+        ResolvedSetting("model.hidden", [8, 9], "x.yaml:6"),
+        ResolvedSetting("model.class", None, "default"),
+        ResolvedSetting("model.args.depth", 2, "x.yaml:5"),
+        ResolvedSetting("model.scale", 1, "default"),
+        ResolvedSetting("model.extra", None, "default"),
     ]
     assert loaded.origins == {row.path: row.origin for row in describe(loaded)}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rollmill.config.load import Row
+    from rollmill.config.load import ResolvedSetting
 
 
 def show(
@@ -46,7 +46,7 @@ def _run(path: Path, as_json: bool) -> str:
     return "\n".join([*lines, "", f"  {'everything':<11}rollmill show {path} --json"])
 
 
-def _tree(rows: list[Row]) -> list[str]:
+def _tree(rows: list[ResolvedSetting]) -> list[str]:
     """YAML lines, the origins as comments in a column of their own."""
     lines: list[tuple[str, str]] = []
     above: list[str] = []

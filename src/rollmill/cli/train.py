@@ -11,7 +11,7 @@ from rollmill.cli.config_arguments import Fragments, Overrides, laid_over
 from rollmill.errors import Refused, exit_code_of
 
 if TYPE_CHECKING:
-    from rollmill.trials.seeds import Outcome
+    from rollmill.trials.seeds import SeedsResult
 
 
 ConfigOrRun = Annotated[
@@ -85,7 +85,7 @@ def train(
         raise typer.Exit(exit_code_of(outcome.signal))
 
 
-def _close(outcome: Outcome) -> None:
+def _close(outcome: SeedsResult) -> None:
     """Show what all seeds have reached, and end with the highest of their exit codes."""
     from rollmill.report.seeds_table import seeds_lines
 

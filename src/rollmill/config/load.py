@@ -30,7 +30,7 @@ class Loaded(Generic[C]):
     path: Path | None  # None if the values were given in Python
 
 
-class Row(NamedTuple):
+class ResolvedSetting(NamedTuple):
     """One line of `rollmill show CONFIG`."""
 
     path: str
@@ -53,9 +53,9 @@ def build(values: Mapping[str, Any], overrides: Overrides, schema: type[C]) -> L
     return _resolve(plain, origins, overrides, schema, None)
 
 
-def describe(loaded: Loaded[C]) -> list[Row]:
+def describe(loaded: Loaded[C]) -> list[ResolvedSetting]:
     """Every value of the config with its origin, in the order of the schema."""
-    return [Row(key, value, loaded.origins[key]) for key, value in flattened(loaded.config).items()]
+    return [ResolvedSetting(key, value, loaded.origins[key]) for key, value in flattened(loaded.config).items()]
 
 
 def flattened(config: Config) -> dict[str, Any]:

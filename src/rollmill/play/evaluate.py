@@ -3,7 +3,7 @@
 1. `request.checked` and `request.prepare`: refuse what can't be played; the job, and a folder for its results.
 2. `_Session._play`, `_play_baselines`: a pool (`pool.py`) plays units of episodes (`units.py`), the player's own first.
 3. In each process a `UnitPlayer` makes environments and players and runs `play_episodes` (`playing.py`), with a
-   `Recorder` as witness where trajectories or videos are wanted.
+   `Recorder` as listener where trajectories or videos are wanted.
 4. `EvaluationFolder` writes each episode as it ends, and the statistics; `closing_table` shows them.
 """
 

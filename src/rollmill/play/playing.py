@@ -50,7 +50,7 @@ class Played(NamedTuple):
     failure: str = ""  # why it could not be played to its end; its numbers are then those up to there
 
 
-class Witness(Protocol):
+class EpisodeListener(Protocol):
     """Sees everything that happens in a row; what it wants to keep of the group's arrays it copies."""
 
     def begin(self, k: int, episode: Episode, group: EnvGroup) -> None:
@@ -70,7 +70,7 @@ def play_episodes(
     group: EnvGroup,
     player: Player,
     rows: Sequence[Iterable[Episode]],
-    witness: Witness | None = None,
+    listener: EpisodeListener | None = None,
     may_begin: Callable[[], bool] = lambda: True,
     may_continue: Callable[[], bool] = lambda: True,
 ) -> Iterator[Played]:
@@ -94,7 +94,7 @@ def play_episodes(
             state.begin(k, queues[k].popleft())
         if fresh:
             group.reset(reset, state.seeds)
-            yield from state.failed().values()  # without the witness: nothing was shown yet
+            yield from state.failed().values()  # without the listener: nothing was shown yet
         if not running or not may_continue():
             return
         active = np.zeros(group.size, np.bool_)
@@ -103,21 +103,21 @@ def play_episodes(
         for k in np.flatnonzero(reset).tolist():
             if isinstance(player, SeededPlayer):
                 player.begin(k, int(state.seeds[k]))
-            if witness is not None:
-                witness.begin(k, running[k][0], group)
+            if listener is not None:
+                listener.begin(k, running[k][0], group)
         action = player(group, reset)
         result = group.step(action, active)
         done = state.failed()
         state.total += result.reward
         state.length += active
-        if witness is not None:
+        if listener is not None:
             for k in running:
-                witness.step(k, group, action, result)
+                listener.step(k, group, action, result)
         over = [k for k in np.flatnonzero(result.terminated | result.truncated).tolist() if k in running]
         done |= {k: state.end(k, bool(result.terminated[k]), bool(result.truncated[k])) for k in over}
         for k, played in done.items():
-            if witness is not None:
-                witness.end(k, played)
+            if listener is not None:
+                listener.end(k, played)
             yield played
 
 

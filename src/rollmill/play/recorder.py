@@ -66,7 +66,7 @@ class Recording:
 
 
 class Recorder:
-    """A `Witness` that writes files; each appears when its episode is over."""
+    """An `EpisodeListener` that writes files; each appears when its episode is over."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording

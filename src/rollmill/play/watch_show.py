@@ -17,12 +17,12 @@ from rollmill.persist.writing import read_record
 from rollmill.play.pictures import Camera
 from rollmill.play.playing import Episode, Played, play_episodes
 from rollmill.play.trained_policy import PolicySource, Subject, open_subject
-from rollmill.play.watch_scene import Scene, Screen
+from rollmill.play.watch_screen import Screen, WatchFrame
 from rollmill.seeding import integer_seed
 from rollmill.types import Array
 
 WAIT_SECONDS = 0.25  # between two looks for a checkpoint, or for a viewer
-END_SECONDS = 0.7  # that the last scene of an episode stays
+END_SECONDS = 0.7  # that the last frame of an episode stays
 REMEMBERED = 10  # returns
 
 
@@ -93,8 +93,8 @@ class _Stage:
         self._screen, self._title, self._run = screen, title, str(subject.path)
         self._camera = Camera(group)
         self._pause = 1.0 / per_second if per_second > 0 else 0.0
-        self._scene_seconds = 1.0 / screen.most_per_second
-        self._next_step = self._next_scene = 0.0
+        self._frame_seconds = 1.0 / screen.most_per_second
+        self._next_step = self._next_frame = 0.0
         self._step, self._return = 0, 0.0
         self._returns: deque[float] = deque(maxlen=REMEMBERED)
         self.trained_steps: int | None = None
@@ -115,7 +115,7 @@ class _Stage:
         self._show(end)
 
     def end(self, k: int, played: Played) -> None:
-        """The last scene stays for a moment."""
+        """The last frame stays for a moment."""
         self.finished += 1
         self._returns.append(played.total)
         if self._pause:
@@ -133,12 +133,12 @@ class _Stage:
 
     def _show(self, end: str) -> None:
         now = time.monotonic()
-        if now < self._next_scene and not end and self._step:
+        if now < self._next_frame and not end and self._step:
             return
         # rather too often by a third than every other step only, because one came a moment early
-        self._next_scene = now + 0.75 * self._scene_seconds
+        self._next_frame = now + 0.75 * self._frame_seconds
         self._screen.show(
-            Scene(
+            WatchFrame(
                 self._camera.take(),
                 self._title,
                 self._run,

@@ -8,7 +8,7 @@ from typing import TextIO
 import numpy as np
 from PIL import Image
 
-from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_screen import WatchFrame
 from rollmill.types import Array
 
 # another screen, so that the terminal's content comes back afterwards; the cursor is hidden meanwhile
@@ -18,7 +18,7 @@ HALF = "▀"  # its colour is the upper pixel, the background the lower one
 
 
 class TerminalScreen:
-    """Draws scenes as large as the terminal allows, with a line of text below."""
+    """Draws frames as large as the terminal allows, with a line of text below."""
 
     most_per_second = 20.0  # a picture is some 50 kB of text
     is_watched = True
@@ -28,9 +28,9 @@ class TerminalScreen:
         self._size = (0, 0)
         self._is_entered = False
 
-    def show(self, scene: Scene) -> None:
+    def show(self, frame: WatchFrame) -> None:
         """Draw the picture and its caption."""
-        self._draw(scene.picture, scene.caption())
+        self._draw(frame.picture, frame.caption())
 
     def say(self, text: str) -> None:
         """One line of text."""

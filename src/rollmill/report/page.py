@@ -19,7 +19,7 @@ from rollmill.persist.writing import write_atomically
 from rollmill.report.charts import RANDOM, baselines, return_chart, speed_chart
 from rollmill.report.groups import Group, differences, gather
 from rollmill.report.media import MediaBudget, media_of
-from rollmill.report.run_record import Evaluation, Record
+from rollmill.report.run_record import EvaluationResult, Record
 
 GENERATOR = "rollmill report"  # marks a page that may be replaced
 HERE = Path(__file__).parent
@@ -128,7 +128,7 @@ def complaints(group: Group) -> list[str]:
     return found + [f"{run.path} ({run.status}) has made no update" for run in group.runs if run.is_empty]
 
 
-def by_label(runs: Sequence[Record]) -> dict[str, list[Evaluation | None]]:
+def by_label(runs: Sequence[Record]) -> dict[str, list[EvaluationResult | None]]:
     """The newest evaluation of each run: policy and baselines, with the result in every run."""
     found = [{player.label: player for player in run.evaluated.players} for run in runs]
     labels = dict.fromkeys(label for players in found for label in players)

@@ -27,7 +27,7 @@ Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """The mean return of some episodes, with its interval where it is known."""
 
     label: str
@@ -39,11 +39,11 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class RunEvaluations:
     """All evaluations of a run."""
 
-    periodic: tuple[Evaluation, ...]  # during training, by env steps
-    players: tuple[Evaluation, ...]  # the policy and the baselines of the newest evaluation that was asked for
+    periodic: tuple[EvaluationResult, ...]  # during training, by env steps
+    players: tuple[EvaluationResult, ...]  # the policy and the baselines of the newest evaluation that was asked for
     folder: Path | None  # of that one, where its videos and pictures are
 
 
@@ -56,7 +56,7 @@ class Record:
     config: Mapping[str, Any]
     episodes: Mapping[str, Column]  # env_steps, seconds, return
     metrics: Mapping[str, Column]  # env_steps, seconds, return_mean_100, steps_per_second
-    evaluated: Evaluated
+    evaluated: RunEvaluations
     complaints: tuple[str, ...]
 
     @property
@@ -133,7 +133,7 @@ def _flat(tree: Any, path: str) -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def read_evaluations(run: Path) -> Evaluated:
+def read_evaluations(run: Path) -> RunEvaluations:
     """Look at evaluations.csv and the folders below evaluations/; what can't be read is skipped.
 
     So are evaluations in a changed environment (`env.…=`): their returns can't be compared with those of training; and
@@ -143,14 +143,14 @@ def read_evaluations(run: Path) -> Evaluated:
     folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))
     asked_for = [pair for pair in folders if not pair[0].name.startswith("step-")] or folders
     folder, record = asked_for[-1] if asked_for else (None, {})
-    return Evaluated(tuple(_periodic(run / "evaluations.csv")), tuple(_players(record)), folder)
+    return RunEvaluations(tuple(_periodic(run / "evaluations.csv")), tuple(_players(record)), folder)
 
 
-def _periodic(file: Path) -> Iterator[Evaluation]:
+def _periodic(file: Path) -> Iterator[EvaluationResult]:
     columns = read_columns(file, ("env_steps", "mean", "episodes", "low", "high"), needed=2)
     for steps, mean, episodes, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
         count = None if math.isnan(episodes) else int(episodes)
-        yield Evaluation("evaluation", mean, known(low), known(high), count, int(steps))
+        yield EvaluationResult("evaluation", mean, known(low), known(high), count, int(steps))
 
 
 def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -164,7 +164,7 @@ def _is_of_policy(record: Mapping[str, Any]) -> bool:
     return not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
 
 
-def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
+def _players(record: Mapping[str, Any]) -> Iterator[EvaluationResult]:
     """The policy first, then the baselines."""
     baselines = record.get("baselines")
     others = baselines.items() if isinstance(baselines, Mapping) else ()
@@ -173,7 +173,7 @@ def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
             low, high, steps = (known(part.get(key)) for key in ("low", "high", "env_steps"))
             episodes = part.get("episodes")
             count = episodes if isinstance(episodes, int) else None
-            yield Evaluation(str(label), mean, low, high, count, None if steps is None else int(steps))
+            yield EvaluationResult(str(label), mean, low, high, count, None if steps is None else int(steps))
 
 
 def read_columns(file: Path, names: Sequence[str], needed: int) -> dict[str, Column]:

@@ -29,7 +29,7 @@ EXAMPLE = "write whole numbers with commas between them, such as --seeds 1,2,3"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SeedsResult:
     """How the seeds of a folder ended."""
 
     path: Path
@@ -45,7 +45,7 @@ def train_seeds(
     dev: bool,
     start_from: Path | None,
     side_by_side: int | None,
-) -> Outcome:
+) -> SeedsResult:
     """What `rollmill train CONFIG --seeds …` does."""
     numbers = read_seeds(seeds)
     for override in overrides:
@@ -61,7 +61,7 @@ def train_seeds(
     return _train(folder, settings, {seed: _from_scratch(folder, seed) for seed in numbers}, [], cores)
 
 
-def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None) -> Outcome:
+def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None) -> SeedsResult:
     """What `rollmill train DIR --resume` does with the folder of several seeds: train those that are not done."""
     folder = SeedsFolder.open(path)
     for override in overrides:
@@ -142,7 +142,7 @@ def _train(
     words: dict[int, list[str]],
     overrides: Sequence[str],
     cores: list[list[int]],
-) -> Outcome:
+) -> SeedsResult:
     """Train the seeds of `words`; the overrides that are added to those given change no result."""
     added = {"observe.console": "auto"}  # lines, into a file; the terminal is ours
     if len(cores) > 1 and not cores[0] and config.runtime.pin:
@@ -178,7 +178,7 @@ class _Training:
     codes: dict[int, int] = field(default_factory=dict)
     running: list[TrainProcess] = field(default_factory=list)
 
-    def run(self) -> Outcome:
+    def run(self) -> SeedsResult:
         """Train all; one that fails doesn't stop the others."""
         self.interruption.on_request = lambda: self._signal(self.interruption.signal)
         waiting, free = list(self.commands), list(self.cores)
@@ -198,8 +198,8 @@ class _Training:
             self._end_all()
             self.display.finish()
         if self.interruption.is_wanted:
-            return Outcome(self.folder.path, exit_code_of(self.interruption.signal))
-        return Outcome(self.folder.path, max(self.codes.values(), default=0))
+            return SeedsResult(self.folder.path, exit_code_of(self.interruption.signal))
+        return SeedsResult(self.folder.path, max(self.codes.values(), default=0))
 
     def _start(self, seed: int, cores: list[int]) -> None:
         process = TrainProcess(seed, self.commands[seed], self.folder.output(seed), cores)
