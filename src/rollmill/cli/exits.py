@@ -38,7 +38,8 @@ def exit_code(verb: Callable[[], int | None], is_debugging: bool, may_restart: b
         return error.exit_code
     except TyperException as error:  # about the command line
         if message := error.format_message():  # none where the help was shown instead
-            _report(error, f"{message.rstrip('.')} (see `{_verb_of(error)} --help`)", is_debugging)
+            verb_name = getattr(getattr(error, "ctx", None), "command_path", "rollmill")
+            _report(error, f"{message.rstrip('.')} (see `{verb_name} --help`)", is_debugging)
         return Refused.exit_code
     except Exception as error:
         if not (isinstance(error, BrokenPipeError) and _reader_is_gone()):
@@ -57,11 +58,6 @@ def _call(verb: Callable[[], int | None]) -> int:
     if sys.stdout is not None:  # it may have been closed before we began
         sys.stdout.flush()  # here rather than at the interpreter's end, where a broken pipe is noisy
     return code or 0
-
-
-def _verb_of(error: TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return "rollmill" if context is None else str(context.command_path)
 
 
 def _report(error: Exception, message: str, is_debugging: bool) -> None:

@@ -153,7 +153,8 @@ def _sentence(fault: _Fault) -> str:
         case "missing" if isinstance(path[-1], int):
             return f"{dotted(path[:-1])}: {value} has too few items"
         case "missing" | "union_tag_not_found":
-            return f"missing key '{key}': add '{path[-1]}: …' {_below(path)}"
+            where = f"below '{dotted(path[:-1])}'" if len(path) > 1 else "at the top level"
+            return f"missing key '{key}': add '{path[-1]}: …' {where}"
         case "union_tag_invalid":
             tag = error["input"][path[-1]]
             return f"{key}: {shown(tag)} is unknown: {_choices(tag, context['expected_tags'])}"
@@ -180,10 +181,6 @@ def _mistyped(members: list[_Fault]) -> str:
     elif keys := _keys(kind):
         remedy = f"; its keys: {', '.join(keys)}"
     return f"{dotted(path)}: {shown(value)} is not {' or '.join(expected)}{remedy}"
-
-
-def _below(path: KeyPath) -> str:
-    return f"below '{dotted(path[:-1])}'" if len(path) > 1 else "at the top level"
 
 
 def _choices(given: Any, expected: str) -> str:

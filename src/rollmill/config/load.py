@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 from rollmill.config.base import C, Config, KeyPath, Origin, dotted, shown, validate
 from rollmill.config.yaml_text import parse, written
@@ -18,7 +18,7 @@ from rollmill.errors import Refused
 
 # ["train.steps=100"] of the command line, or {"train.steps": 100}; "@fast.yaml" in the first form merges that file
 Overrides = Sequence[str] | Mapping[str, Any]
-FRAGMENT = "@"
+FRAGMENT = "@"  # also written by cli/config_arguments.py
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,6 @@ class Loaded(Generic[C]):
     config: C
     origins: Mapping[str, str]  # of every leaf: "configs/ppo/cartpole.yaml:7", "override", "argument" or "default"
     path: Path | None  # None if the values were given in Python
-
-
-class ResolvedSetting(NamedTuple):
-    """One line of `rollmill show CONFIG`."""
-
-    path: str
-    value: Any
-    origin: str
 
 
 def load(path: Path, overrides: Overrides, schema: type[C]) -> Loaded[C]:
@@ -53,14 +45,10 @@ def build(values: Mapping[str, Any], overrides: Overrides, schema: type[C]) -> L
     return _resolve(plain, origins, overrides, schema, None)
 
 
-def describe(loaded: Loaded[C]) -> list[ResolvedSetting]:
-    """Every value of the config with its origin, in the order of the schema."""
-    return [ResolvedSetting(key, value, loaded.origins[key]) for key, value in flattened(loaded.config).items()]
-
-
-def flattened(config: Config) -> dict[str, Any]:
-    """Every value of the config by its dotted key, as JSON has it."""
-    return {dotted(key): value for key, value in _leaves(_tree(config), ())}
+def flattened(config: Config | Mapping[str, Any]) -> dict[str, Any]:
+    """Every value of the config by its dotted key, in the order of the schema, as JSON has it."""
+    tree = _tree(config) if isinstance(config, Config) else config
+    return {dotted(key): value for key, value in _leaves(tree, ())}
 
 
 def dump(config: Config) -> str:
@@ -109,11 +97,6 @@ def _given(tree: Any, path: KeyPath) -> Iterator[KeyPath]:
 
 
 # Fragments: files with some of the keys of a config
-
-
-def with_fragments(fragments: Sequence[Path], overrides: Sequence[str]) -> list[str]:
-    """The overrides, and before them the files to merge into the config."""
-    return [*(f"{FRAGMENT}{fragment}" for fragment in fragments), *overrides]
 
 
 def _divided(overrides: Overrides) -> tuple[list[Path], Overrides]:

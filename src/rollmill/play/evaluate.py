@@ -93,10 +93,10 @@ class _Session:
 
     def run(self) -> Evaluation:
         """All of it; whatever ends it, what was played is kept."""
-        status = "failed"
+        status, workers = "failed", self._request.workers
         try:
             with watchdog(self._job.env_seconds, self._job.recording.folder / "stacks.txt"):
-                with closing(self._pool()) as pool:
+                with closing(SerialPool(self._job) if workers == 1 else ProcessPool(self._job, workers)) as pool:
                     self._play(pool)
                     self._play_baselines(pool)
                 if not self._interruption.is_wanted:
@@ -111,9 +111,6 @@ class _Session:
             record = self._output.finish(status)
         self._display.say(*closing_table(record, self._output.folder))
         return Evaluation(self._output.folder, status, self._interruption.signal, record)
-
-    def _pool(self) -> SerialPool | ProcessPool:
-        return SerialPool(self._job) if self._request.workers == 1 else ProcessPool(self._job, self._request.workers)
 
     def _play(self, pool: SerialPool | ProcessPool) -> None:
         """The player's own episodes."""

@@ -26,8 +26,7 @@ from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
 from rollmill.persist.newest_weights import Weights
 from rollmill.persist.parts import package_version
-from rollmill.persist.run_folder import PACKAGES, git_commit
-from rollmill.play.evaluation_folder import make_folder
+from rollmill.persist.run_folder import PACKAGES, git_commit, make_output_folder, make_timed_folder
 from rollmill.play.named_players import PlayerSpec, baselines_of, parse_player
 from rollmill.play.recorder import Recording
 from rollmill.play.trained_policy import PolicySource, Subject, open_subject
@@ -92,8 +91,9 @@ def prepare(request: Request) -> tuple[Job, dict[str, Any]]:
         PolicySource(subject.config, observation_space, space).refresh(weights.arrays, request.run or weights.path)
         player = PlayerSpec("policy", "sample" if request.greedy is False else "greedy")
     others = [other for other in baselines_of(env, space) if other != player] if request.baselines else []
-    above, stem = (subject.run / "evaluations", "") if subject else (Path("runs"), f"evaluate-{player}-{env.id}-")
-    recording = Recording(make_folder(request.out, above, stem), request.video, request.dump, request.info)
+    above, name = (subject.run / "evaluations", "") if subject else (Path("runs"), f"evaluate-{player}-{env.id}")
+    folder = make_output_folder(request.out) if request.out else make_timed_folder(above, name, "--out")
+    recording = Recording(folder, request.video, request.dump, request.info)
     job = Job(
         env=env,
         size=_size(env.group_size, request.episodes),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -81,9 +81,7 @@ class VideoFile:
 def write_grid(videos: Sequence[Path], path: Path) -> None:
     """All the videos side by side in one; those that are over stop and are dimmed until the last one is."""
     with ExitStack() as stack:
-        sources = [_Source(video) for video in videos]
-        for source in sources:
-            stack.callback(source.close)
+        sources = [stack.enter_context(closing(_Source(video))) for video in videos]
         columns = math.ceil(math.sqrt(len(sources)))
         rows = math.ceil(len(sources) / columns)
         height, width = _tile(sources[0], columns, rows)

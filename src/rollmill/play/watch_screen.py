@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rollmill.errors import Refused
+from rollmill.persist.run_folder import make_folder
 from rollmill.persist.writing import to_json, write_atomically
 from rollmill.play.pictures import png_bytes
 from rollmill.types import Array
@@ -70,10 +71,7 @@ class FolderScreen:
         self._folder, self._keeps_all = folder, keeps_all
         if keeps_all:
             self.most_per_second = 1e6
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Refused(f"--frames {folder} can't be made: {error.strerror}; choose another folder") from error
+        make_folder(folder, "--frames")
 
     def show(self, frame: WatchFrame) -> None:
         """Write the picture, then what belongs to it; a reader never sees half a file."""

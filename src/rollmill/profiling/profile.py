@@ -21,6 +21,7 @@ from rollmill.experiment import Experiment
 from rollmill.launch.process import usable_cores
 from rollmill.launch.sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.numerics import require
+from rollmill.persist.run_folder import make_output_folder
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.span import Span, Usage, family_usage, spent
 from rollmill.profiling.stacks import read_samples, speedscope
@@ -100,7 +101,7 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
     kept = [override for override in overrides if override.partition("=")[0] not in changed]
     loaded = load_config(config, [*kept, *CHANGES])
     require(loaded.config.runtime.numerics)
-    folder = _make_folder(config, out)
+    folder = make_output_folder(out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     with _scratch(folder) as scratch:
         experiment = Experiment(loaded, scratch / "run")
         window = _watch(experiment, seconds, scratch / "stacks")
@@ -158,14 +159,3 @@ def _scratch(folder: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-
-
-def _make_folder(config: Path, out: Path | None) -> Path:
-    folder = out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Refused(f"--out {folder} exists; name a folder that doesn't")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refused(f"--out {folder} can't be made: {error.strerror}; name another folder") from None
-    return folder

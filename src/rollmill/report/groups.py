@@ -15,6 +15,7 @@ from rollmill.errors import Refused
 from rollmill.intervals import t_point
 from rollmill.persist.writing import read_record
 from rollmill.report.run_record import Record, read_run
+from rollmill.report.runs import is_run
 
 SEEDS_FILE = "seeds.json"  # makes a folder one of runs that differ in their seed
 NOT_COMPARED = ("observe.", "checkpoint.")  # how a run is watched and saved; what is learned is the same
@@ -126,7 +127,7 @@ def _seed_runs(folder: Path) -> list[Path]:
     seeds = read_record(folder / SEEDS_FILE).get("seeds")
     known = seeds if isinstance(seeds, list) else []  # it may be broken; the folders are still there
     named = [folder / f"seed-{seed}" for seed in known] or sorted(folder.glob("seed-*"))
-    runs = [path for path in named if (path / "run.json").is_file() or (path / "summary.json").is_file()]
+    runs = [path for path in named if is_run(path)]
     if not runs:
         raise Refused(f"report: {folder}: none of its seeds has begun: wait, or name other runs")
     return runs

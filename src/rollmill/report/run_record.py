@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollmill.config.base import Origin
+from rollmill.config.load import flattened
 from rollmill.config.yaml_text import parse
 from rollmill.errors import Refused
 from rollmill.persist.writing import read_record
-from rollmill.report.runs import read_summary
+from rollmill.report.runs import is_run, read_summary
 
 OTHERS = ("random", "constant:", "scripted:")  # players that are not trained policies
 
@@ -105,7 +106,7 @@ def read_run(path: Path) -> Record:
     try:
         summary = read_summary(path)
     except Refused as refusal:
-        if not (path / "run.json").is_file() and not (path / "summary.json").is_file():
+        if not is_run(path):
             raise
         summary = {"status": "damaged"}
         complaints.append(str(refusal))
@@ -124,13 +125,7 @@ def _read_config(file: Path) -> dict[str, Any]:
     values, _ = parse(file.read_text(encoding="utf-8"), lambda line: Origin(str(file), line))
     if not isinstance(values, dict):
         raise Refused("it holds no config")
-    return dict(_flat(values, ""))
-
-
-def _flat(tree: Any, path: str) -> list[tuple[str, Any]]:
-    if isinstance(tree, dict) and tree:
-        return [leaf for key, value in tree.items() for leaf in _flat(value, f"{path}.{key}" if path else str(key))]
-    return [(path, tree)]
+    return flattened(values)
 
 
 def read_evaluations(run: Path) -> RunEvaluations:

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rollmill.console.display import Display
 from rollmill.doctor.preflight import draw_blueprint
 from rollmill.errors import Refused, RollmillError, exit_code_of
+from rollmill.launch.children import Child, rollmill_command
 from rollmill.launch.interruption import Interruption
+from rollmill.launch.proc import die_with
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import watchdog
 from rollmill.numerics import require
 from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.persist.writing import last_line
 from rollmill.resuming import MAY_CHANGE, fitting_weights
 from rollmill.runtime.topology import draw_graph
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.trials.seeds_folder import SeedsFolder, seeds_view
-from rollmill.trials.train_process import TrainProcess, last_line
 
 POLL_SECONDS = 0.1
+END_SECONDS = 5.0  # that a process has to end after a signal
 STATUS = {0: "done", 1: "failed", 2: "refused", 3: "detected", 130: "interrupted", 143: "interrupted"}
 EXAMPLE = "write whole numbers with commas between them, such as --seeds 1,2,3"
 
@@ -165,6 +171,34 @@ def _train(
             raise RollmillError(f"{where}: {error.strerror}; fix that, then continue with --resume") from None
 
 
+class _TrainProcess:
+    """One seed in training: an ordinary `rollmill train`, which dies with the process that started it."""
+
+    def __init__(self, seed: int, words: Sequence[str], output: Path, cores: list[int]) -> None:
+        self.seed, self.cores = seed, cores
+        prepare = partial(_prepare, os.getpid(), cores)
+        with output.open("ab") as file:
+            command = rollmill_command(*words)
+            self._process = Child(command, file, subprocess.STDOUT, has_input=False, prepare=prepare)
+        self.signal = self._process.signal
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; 128 + signal if one killed it, as in shells."""
+        code = self._process.exit_code
+        return code if code is None or code >= 0 else 128 - code
+
+    def end(self) -> None:
+        """Wait until it has ended after a signal; kill it if that takes long."""
+        self._process.end(END_SECONDS)
+
+
+def _prepare(parent: int, cores: Sequence[int]) -> None:
+    die_with(parent)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
 @dataclass
 class _Training:
     """The seeds of a folder in training."""
@@ -176,7 +210,7 @@ class _Training:
     display: Display
     interruption: Interruption = field(default_factory=Interruption)
     codes: dict[int, int] = field(default_factory=dict)
-    running: list[TrainProcess] = field(default_factory=list)
+    running: list[_TrainProcess] = field(default_factory=list)
 
     def run(self) -> SeedsResult:
         """Train all; one that fails doesn't stop the others."""
@@ -202,14 +236,14 @@ class _Training:
         return SeedsResult(self.folder.path, max(self.codes.values(), default=0))
 
     def _start(self, seed: int, cores: list[int]) -> None:
-        process = TrainProcess(seed, self.commands[seed], self.folder.output(seed), cores)
+        process = _TrainProcess(seed, self.commands[seed], self.folder.output(seed), cores)
         self.running.append(process)
         if self.interruption.is_wanted:  # by a signal that came while it was being started
             process.signal(self.interruption.signal)
         self.folder.mark(seed, "running")
         self.display.say(f"seed {seed}: begun, output in {self.folder.output(seed)}")
 
-    def _record(self, process: TrainProcess) -> None:
+    def _record(self, process: _TrainProcess) -> None:
         """Keep and show how a process ended."""
         seed, code = process.seed, process.exit_code
         assert code is not None
