@@ -32,7 +32,7 @@ def check(
     """
     if schema:
         from rollmill.config.load import json_schema
-        from rollmill.settings import ExperimentConfig
+        from rollmill.experiment import ExperimentConfig
 
         typer.echo(json.dumps(json_schema(ExperimentConfig), indent=2))
         return

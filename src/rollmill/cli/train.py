@@ -22,8 +22,6 @@ ConfigOrRun = Annotated[
         show_default=False,
     ),
 ]
-Run = Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run folder from its newest good checkpoint.")]
 From = Annotated[
     Path | None,
@@ -48,8 +46,8 @@ def train(
     config: ConfigOrRun,
     overrides: Overrides = None,
     fragments: Fragments = None,
-    run: Run = None,
-    overwrite: Overwrite = False,
+    run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")] = False,
     resume: Resume = False,
     start_from: From = None,
     dev: Dev = False,

@@ -64,10 +64,10 @@ def json_schema(schema: type[Config]) -> dict[str, Any]:
 def _resolve(
     values: dict[str, Any], origins: dict[KeyPath, Origin], overrides: Overrides, schema: type[C], path: Path | None
 ) -> Loaded[C]:
-    fragments, overrides = _divided(overrides)
-    for fragment in fragments:
-        content, given = _read_values(fragment)
-        _lay_over(content or {}, (), values, given, origins)
+    for text in () if isinstance(overrides, Mapping) else overrides:
+        if text.startswith(FRAGMENT):
+            content, given = _read_values(Path(text.removeprefix(FRAGMENT)))
+            _lay_over(content or {}, (), values, given, origins)
     for key, value in _parsed(overrides).items():
         _apply(key, value, values, origins)
     config = validate(schema, values, origins)
@@ -99,13 +99,6 @@ def _given(tree: Any, path: KeyPath) -> Iterator[KeyPath]:
 # Fragments: files with some of the keys of a config
 
 
-def _divided(overrides: Overrides) -> tuple[list[Path], Overrides]:
-    if isinstance(overrides, Mapping):
-        return [], overrides
-    fragments = [Path(text.removeprefix(FRAGMENT)) for text in overrides if text.startswith(FRAGMENT)]
-    return fragments, [text for text in overrides if not text.startswith(FRAGMENT)]
-
-
 def _lay_over(
     content: dict[str, Any],
     path: KeyPath,
@@ -133,7 +126,7 @@ def _parsed(overrides: Overrides) -> dict[KeyPath, Any]:
     if isinstance(overrides, Mapping):
         pairs = [(key, _plain(value, (key,))) for key, value in overrides.items()]
     else:
-        pairs = [_key_and_value(text) for text in overrides]
+        pairs = [_key_and_value(text) for text in overrides if not text.startswith(FRAGMENT)]
     parsed: dict[KeyPath, Any] = {}
     for key, value in pairs:
         path = tuple(key.split("."))

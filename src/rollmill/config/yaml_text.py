@@ -91,7 +91,7 @@ class _Reading:
                 return self._mapping(node, path)
             if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
                 return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
-            if isinstance(node, ScalarNode):
+            if isinstance(node, ScalarNode) and node.tag in (*_TEXT, *_NUMBERS):
                 return self._scalar(node)
             return self._complain(node, f"tag '{node.tag}' isn't allowed: a config holds plain values only")
         finally:
@@ -132,8 +132,6 @@ class _Reading:
     def _scalar(self, node: ScalarNode) -> Any:
         if node.tag in _TEXT:
             return node.value
-        if node.tag not in _NUMBERS:
-            return self._complain(node, f"tag '{node.tag}' isn't allowed: a config holds plain values only")
         try:
             return self._yaml.constructor.construct_object(node)
         except ValueError:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rollmill.algorithms.policy import Policy
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.group import EnvGroup
+from rollmill.nested import Nested
 from rollmill.seeding import generator, integer_seed
 from rollmill.types import Array
 
@@ -83,9 +84,13 @@ class PolicyPlayer:
             self._draws.begin(k, seed)
 
     def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
+        """Decide for a group."""
+        return self.decide(group.obs, reset)
+
+    def decide(self, obs: Nested, reset: NDArray[np.bool_]) -> Array:
         """Decide, and remember what a recurrent policy remembers."""
         noise = None if self._draws is None else self._draws.take(reset)
-        decision = self._policy.act(group.obs, self._state, reset, noise)
+        decision = self._policy.act(obs, self._state, reset, noise)
         self._state = decision.state
         scale = self._policy.network.scale
         return decision.action if scale is None else scale(decision.action)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -19,9 +18,8 @@ import numpy as np
 from rollmill.algorithms.policy import Policy
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, StepResult
-from rollmill.envs.make import make_group
+from rollmill.envs.make import opened_group
 from rollmill.envs.player import MakePlayer, Player
-from rollmill.errors import RollmillError
 from rollmill.intervals import deviation
 from rollmill.play.players import PolicyPlayer, RandomPlayer, SeededPlayer
 from rollmill.seeding import episode_seed, integer_seed
@@ -208,19 +206,15 @@ def _play(
         [Episode(number, episode_seed(seed, 0, k, number // size)) for number in range(k, episodes, size)]
         for k in range(size)
     ]
-    group = make_group(config, size)
-    started = perf_counter()
+    with opened_group(config, size) as group:
+        started = perf_counter()
 
-    def may_begin() -> bool:
-        return perf_counter() - started <= seconds
+        def may_begin() -> bool:
+            return perf_counter() - started <= seconds
 
-    def may_continue() -> bool:
-        return not is_unwanted() and perf_counter() - started < GIVE_UP * seconds
+        def may_continue() -> bool:
+            return not is_unwanted() and perf_counter() - started < GIVE_UP * seconds
 
-    try:
         playing = play_episodes(group, make_player(size), rows, None, may_begin, may_continue)
         returns = [played.total for played in playing if not played.failure]
         return Scored(tuple(returns), perf_counter() - started)
-    finally:
-        with suppress(RollmillError):  # the score is known; an environment that won't close doesn't change it
-            group.close()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rollmill.envs.group import EnvGroup, StepResult
-from rollmill.envs.make import make_group
+from rollmill.envs.make import opened_group
 from rollmill.errors import Refused, RollmillError
 from rollmill.launch.proc import is_gone
 from rollmill.launch.pulse import watchdog
@@ -38,23 +38,18 @@ def watch(
     subject = open_subject(path)
     config = subject.config
     _wait_for_weights(subject, screen)
-    with watchdog(config.runtime.env_seconds):
-        group = make_group(config.env, 1, pictures=True)
-        try:
-            source = PolicySource(config, group.observation_space, group.action_space)
-            policy = _NewestPolicy(subject, source)
-            title = f"{config.algorithm.name} on {config.env.id}"
-            stage = _Stage(screen, group, title, subject, group.frame_rate if per_second is None else per_second)
-            while episodes is None or stage.finished < episodes:
-                stage.trained_steps = policy.refresh()
-                episode = Episode(stage.finished, integer_seed(config.seed, "watch", seed, stage.finished))
-                player = source.player(1, greedy)
-                for played in play_episodes(group, player, [[episode]], stage):
-                    if played.failure:
-                        raise RollmillError(f"{title} can't be watched: {played.failure}")
-        finally:
-            with suppress(RollmillError):  # how it ends says nothing against what was seen
-                group.close()
+    with watchdog(config.runtime.env_seconds), opened_group(config.env, 1, pictures=True) as group:
+        source = PolicySource(config, group.observation_space, group.action_space)
+        policy = _NewestPolicy(subject, source)
+        title = f"{config.algorithm.name} on {config.env.id}"
+        stage = _Stage(screen, group, title, subject, group.frame_rate if per_second is None else per_second)
+        while episodes is None or stage.finished < episodes:
+            stage.trained_steps = policy.refresh()
+            episode = Episode(stage.finished, integer_seed(config.seed, "watch", seed, stage.finished))
+            player = source.player(1, greedy)
+            for played in play_episodes(group, player, [[episode]], stage):
+                if played.failure:
+                    raise RollmillError(f"{title} can't be watched: {played.failure}")
 
 
 class _NewestPolicy:

@@ -8,8 +8,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -102,10 +102,13 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
     loaded = load_config(config, [*kept, *CHANGES])
     require(loaded.config.runtime.numerics)
     folder = make_output_folder(out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
-    with _scratch(folder) as scratch:
-        experiment = Experiment(loaded, scratch / "run")
-        window = _watch(experiment, seconds, scratch / "stacks")
-        samples = read_samples(scratch / "stacks")
+    prefix = "rollmill-profile-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch, ExitStack() as on_failure:
+        on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+        experiment = Experiment(loaded, Path(scratch, "run"))
+        window = _watch(experiment, seconds, Path(scratch, "stacks"))
+        samples = read_samples(Path(scratch, "stacks"))
+        on_failure.pop_all()
     title = f"{loaded.config.algorithm.name} on {loaded.config.env.id}"
     record = {
         "title": title,
@@ -148,14 +151,3 @@ def _watch(experiment: Experiment, seconds: float, stacks: Path) -> Window:
             raise SignalExit(exit_code_of(experiment.signal))
         raise RollmillError("the training ended before its second update, so there is nothing to profile")
     return window
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """A temporary folder for the run itself; a profile that fails leaves no folder."""
-    with tempfile.TemporaryDirectory(prefix="rollmill-profile-", ignore_cleanup_errors=True) as scratch:
-        try:
-            yield Path(scratch)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise

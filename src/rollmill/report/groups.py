@@ -101,7 +101,6 @@ class Spread(NamedTuple):
     mean: float
     low: float | None
     high: float | None
-    size: int  # how many values
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -111,11 +110,11 @@ def spread(values: Sequence[float]) -> Spread | None:
     """
     if not values:
         return None
-    mean, count = statistics.fmean(values), len(values)
-    if count < LEAST:
-        return Spread(mean, None, None, count)
-    half = t_factor(count) * statistics.stdev(values)
-    return Spread(mean, mean - half, mean + half, count)
+    mean = statistics.fmean(values)
+    if len(values) < LEAST:
+        return Spread(mean, None, None)
+    half = t_factor(len(values)) * statistics.stdev(values)
+    return Spread(mean, mean - half, mean + half)
 
 
 def t_factor(count: int) -> float:

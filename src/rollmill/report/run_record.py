@@ -35,7 +35,6 @@ class EvaluationResult:
     mean: float
     low: float | None
     high: float | None
-    episodes: int | None
     env_steps: int | None = None  # of the checkpoint that played
 
 
@@ -142,10 +141,9 @@ def read_evaluations(run: Path) -> RunEvaluations:
 
 
 def _periodic(file: Path) -> Iterator[EvaluationResult]:
-    columns = read_columns(file, ("env_steps", "mean", "episodes", "low", "high"), needed=2)
-    for steps, mean, episodes, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
-        count = None if math.isnan(episodes) else int(episodes)
-        yield EvaluationResult("evaluation", mean, known(low), known(high), count, int(steps))
+    columns = read_columns(file, ("env_steps", "mean", "low", "high"), needed=2)
+    for steps, mean, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
+        yield EvaluationResult("evaluation", mean, known(low), known(high), int(steps))
 
 
 def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -166,9 +164,7 @@ def _players(record: Mapping[str, Any]) -> Iterator[EvaluationResult]:
     for label, part in ((record.get("player") or "policy", record), *others):
         if isinstance(part, Mapping) and (mean := known(part.get("mean"))) is not None:
             low, high, steps = (known(part.get(key)) for key in ("low", "high", "env_steps"))
-            episodes = part.get("episodes")
-            count = episodes if isinstance(episodes, int) else None
-            yield EvaluationResult(str(label), mean, low, high, count, None if steps is None else int(steps))
+            yield EvaluationResult(str(label), mean, low, high, None if steps is None else int(steps))
 
 
 def read_columns(file: Path, names: Sequence[str], needed: int) -> dict[str, Column]:
@@ -181,14 +177,9 @@ def read_columns(file: Path, names: Sequence[str], needed: int) -> dict[str, Col
     try:
         with file.open(encoding="utf-8", errors="replace", newline="") as lines:
             # a NUL, as a power cut leaves it, would stop the reader
-            reader = csv.reader(line.replace("\0", "") for line in lines)
-            header = next(reader, [])
-            places = [header.index(name) if name in header else None for name in names]
-            rows = [
-                [math.nan if place is None else _number(row[place]) for place in places]
-                for row in reader
-                if len(row) == len(header)
-            ]
+            reader = csv.DictReader(line.replace("\0", "") for line in lines)
+            whole = (row for row in reader if None not in row and None not in row.values())
+            rows.extend([_number(row.get(name, "")) for name in names] for row in whole)
     except (OSError, csv.Error):
         pass  # the rows read so far are kept; a missing file has no rows
     table = np.array(rows, dtype=np.float64).reshape(-1, len(names))

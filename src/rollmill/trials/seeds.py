@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rollmill.console.display import Display
 from rollmill.doctor.preflight import draw_blueprint
@@ -171,26 +172,12 @@ def _train(
             raise RollmillError(f"{where}: {error.strerror}; fix that, then continue with --resume") from None
 
 
-class _TrainProcess:
+class _SeedProcess(NamedTuple):
     """One seed in training: an ordinary `rollmill train`, which dies with the process that started it."""
 
-    def __init__(self, seed: int, words: Sequence[str], output: Path, cores: list[int]) -> None:
-        self.seed, self.cores = seed, cores
-        prepare = partial(_prepare, os.getpid(), cores)
-        with output.open("ab") as file:
-            command = rollmill_command(*words)
-            self._process = Child(command, file, subprocess.STDOUT, has_input=False, prepare=prepare)
-        self.signal = self._process.signal
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs; 128 + signal if one killed it, as in shells."""
-        code = self._process.exit_code
-        return code if code is None or code >= 0 else 128 - code
-
-    def end(self) -> None:
-        """Wait until it has ended after a signal; kill it if that takes long."""
-        self._process.end(END_SECONDS)
+    seed: int
+    cores: list[int]
+    process: Child
 
 
 def _prepare(parent: int, cores: Sequence[int]) -> None:
@@ -210,7 +197,7 @@ class _Training:
     display: Display
     interruption: Interruption = field(default_factory=Interruption)
     codes: dict[int, int] = field(default_factory=dict)
-    running: list[_TrainProcess] = field(default_factory=list)
+    running: list[_SeedProcess] = field(default_factory=list)
 
     def run(self) -> SeedsResult:
         """Train all; one that fails doesn't stop the others."""
@@ -221,10 +208,10 @@ class _Training:
                 while self.running or (waiting and not self.interruption.is_wanted):
                     while waiting and free and not self.interruption.is_wanted:
                         self._start(waiting.pop(0), free.pop(0))
-                    for process in [process for process in self.running if process.exit_code is not None]:
-                        self.running.remove(process)
-                        self._record(process)
-                        free.append(process.cores)
+                    for ended in [one for one in self.running if one.process.exit_code is not None]:
+                        self.running.remove(ended)
+                        self._record(ended)
+                        free.append(ended.cores)
                     if self.display.is_due:
                         self.display.show(seeds_view(self.folder, *self.goal))
                     time.sleep(POLL_SECONDS)
@@ -236,17 +223,20 @@ class _Training:
         return SeedsResult(self.folder.path, max(self.codes.values(), default=0))
 
     def _start(self, seed: int, cores: list[int]) -> None:
-        process = _TrainProcess(seed, self.commands[seed], self.folder.output(seed), cores)
-        self.running.append(process)
+        command, prepare = rollmill_command(*self.commands[seed]), partial(_prepare, os.getpid(), cores)
+        with self.folder.output(seed).open("ab") as file:
+            process = Child(command, file, subprocess.STDOUT, has_input=False, prepare=prepare)
+        self.running.append(_SeedProcess(seed, cores, process))
         if self.interruption.is_wanted:  # by a signal that came while it was being started
             process.signal(self.interruption.signal)
         self.folder.mark(seed, "running")
         self.display.say(f"seed {seed}: begun, output in {self.folder.output(seed)}")
 
-    def _record(self, process: _TrainProcess) -> None:
+    def _record(self, ended: _SeedProcess) -> None:
         """Keep and show how a process ended."""
-        seed, code = process.seed, process.exit_code
+        seed, code = ended.seed, ended.process.exit_code
         assert code is not None
+        code = code if code >= 0 else 128 - code  # by a signal: as in shells
         status = STATUS.get(code, "interrupted" if self.interruption.is_wanted else "died")
         self.codes[seed] = code
         self.folder.mark(seed, status)
@@ -254,8 +244,8 @@ class _Training:
         self.display.say(f"seed {seed}: {status}{reason}")
 
     def _signal(self, number: int) -> None:
-        for process in self.running:
-            process.signal(number)
+        for one in self.running:
+            one.process.signal(number)
 
     def _end_all(self) -> None:
         """After a second signal or a fault: no process is left."""
@@ -263,6 +253,6 @@ class _Training:
             self._signal(self.interruption.signal or signal.SIGTERM)
         finally:
             while self.running:
-                process = self.running.pop()
-                process.end()
-                self._record(process)
+                last = self.running.pop()
+                last.process.end(END_SECONDS)
+                self._record(last)
