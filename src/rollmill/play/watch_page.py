@@ -34,9 +34,8 @@ class PageScreen:
     def __init__(self, port: int) -> None:
         try:
             self._server = _Server(port, self)
-        except (OSError, OverflowError) as error:
-            is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-            why = "the port is taken" if is_taken else str(getattr(error, "strerror", None) or error)
+        except OSError as error:
+            why = "the port is taken" if error.errno == errno.EADDRINUSE else error.strerror
             raise Refused(f"--http {port}: {why}; 0 takes any free one") from None
         self._changed = threading.Condition()
         self._number = 0  # of frames so far

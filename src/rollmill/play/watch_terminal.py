@@ -25,8 +25,7 @@ class TerminalScreen:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._size = (0, 0)
-        self._is_entered = False
+        self._size: tuple[int, int] | None = None  # None while the terminal is not ours
 
     def show(self, frame: WatchFrame) -> None:
         """Draw the picture and its caption."""
@@ -38,21 +37,17 @@ class TerminalScreen:
 
     def close(self) -> None:
         """Give the terminal back."""
-        if self._is_entered:
-            self._is_entered = False
+        if self._size is not None:
+            self._size = None
             self._stream.write(LEAVE)
             self._stream.flush()
 
     def _draw(self, picture: Array | None, text: str) -> None:
-        columns, lines = _terminal_size(self._stream)
-        pieces = []
-        if not self._is_entered:
-            self._is_entered = True
-            pieces.append(ENTER)
-        if (columns, lines) != self._size:
-            self._size = columns, lines
-            pieces.append(CLEAR)
-        pieces.append(HOME)
+        columns, lines = size = _terminal_size(self._stream)
+        pieces = [HOME]
+        if size != self._size:
+            pieces.insert(0, ENTER if self._size is None else CLEAR)
+            self._size = size
         if picture is not None and lines > 1:
             rows = half_blocks(fitted(picture, columns, 2 * (lines - 1)))
             pieces += [f"{row}{PLAIN}{REST_OF_LINE}\r\n" for row in rows]
