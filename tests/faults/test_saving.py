@@ -19,7 +19,7 @@ from rollmill.errors import Detected, Refused
 from rollmill.events import Checkpointed, Said, Updated
 from rollmill.experiment import Experiment, load_config
 from rollmill.learners.optimizer import FlatOptimizer
-from rollmill.persist.checkpoints import Checkpoint, Checkpoints
+from rollmill.persist.checkpoints import Checkpoints
 from rollmill.persist.run_folder import RunFolder
 
 CONFIG = {
@@ -57,7 +57,7 @@ def test_a_resumed_run_counts_what_all_its_processes_saved_and_logged(tmp_path, 
     monkeypatch.chdir(tmp_path)
     rollmill.train({**CONFIG, "train": {"steps": 64 * 4}}, run="run")  # 0 and 4
     for number, updates in enumerate((8, 12)):
-        kept = Checkpoint(tmp_path / "run" / "checkpoints" / "latest").content().state["run"]["saving"]
+        kept = Checkpoints.read(tmp_path / "run" / "checkpoints" / "latest").state["run"]["saving"]
         run = rollmill.resume("run", **{"train.steps": 64 * updates})
         account = run.summary["checkpoints"]
         assert account["written"] == 3 + number
@@ -173,10 +173,10 @@ def test_a_warm_start_begins_with_the_weights_and_nothing_else(tmp_path):
         experiment = Experiment(load_config(CONFIG), tmp_path / f"new-{source.name}", start_from=source)
         events = experiment.run()
         next(event for event in events if isinstance(event, Checkpointed))
-        content = Checkpoint(tmp_path / f"new-{source.name}" / "checkpoints" / "000000000").content()
+        content = Checkpoints.read(tmp_path / f"new-{source.name}" / "checkpoints" / "000000000")
         begun, ended = (
             content.arrays["weights"],
-            Checkpoint(old.path / "checkpoints" / "latest").content().arrays["weights"],
+            Checkpoints.read(old.path / "checkpoints" / "latest").arrays["weights"],
         )
         assert all(np.array_equal(begun[name], ended[name]) for name in ended)
         assert not content.arrays["optimizer"]["mean"].any()
@@ -205,7 +205,7 @@ def test_a_nan_leaves_a_dump_that_can_be_looked_at_and_no_new_checkpoint(tmp_pat
     with pytest.raises(Detected, match=r"from gradient step \d of 2 on"):
         rollmill.train(config, run=tmp_path / "run")
     (folder,) = (tmp_path / "run" / "dumps").iterdir()
-    dump = Checkpoint(folder).content()
+    dump = Checkpoints.read(folder)
     assert dump.arrays["batch"]["0.obs"].shape == (17, 4, 4)
     assert all(np.isfinite(array).all() for array in dump.arrays["weights"].values())
     assert not all(np.isfinite(array).all() for array in dump.arrays["weights_after"].values())
@@ -217,7 +217,7 @@ def test_a_nan_leaves_a_dump_that_can_be_looked_at_and_no_new_checkpoint(tmp_pat
 @BOTH
 def test_half_an_update_is_never_saved(tmp_path, monkeypatch, config):
     rollmill.train(config, run=tmp_path / "undisturbed")
-    whole = Checkpoint(tmp_path / "undisturbed" / "checkpoints" / "000000016").content()
+    whole = Checkpoints.read(tmp_path / "undisturbed" / "checkpoints" / "000000016")
     apply, steps = FlatOptimizer.apply, []
 
     def break_in_the_middle(self):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rollmill.persist import parts
-from rollmill.persist.checkpoints import Checkpoint, CheckpointConfig, Checkpoints, Content, Damaged
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints, Content, Damaged
 
 
 def sample(update: int, tag: int = 0) -> Content:
@@ -108,7 +108,7 @@ def test_the_newest_are_kept_and_latest_points_at_the_newest(tmp_path):
         path = checkpoints.write(sample(update))
         assert os.readlink(tmp_path / "latest") == path.name == f"{update:09d}"
     assert numbers(tmp_path) == [3, 4, 5]
-    assert told_apart(Checkpoint(tmp_path / "latest").content()) == (5, 0)
+    assert told_apart(Checkpoints.read(tmp_path / "latest")) == (5, 0)
 
 
 def test_the_best_is_kept_linked_and_remembered_by_a_resumed_run(tmp_path):
@@ -314,7 +314,7 @@ def test_chunks_of_a_line_that_was_given_up_are_not_shared(tmp_path):
     damage(tmp_path / "000000002")
     resumed = make(tmp_path)
     assert resumed.newest().content.update == 1
-    content = Checkpoint(resumed.write(with_chunks(2, {"0": 10, "1": 99}))).content()
+    content = Checkpoints.read(resumed.write(with_chunks(2, {"0": 10, "1": 99})))
     assert content.chunks["store"]["1"]["frames"][0] == 99
 
 
@@ -322,7 +322,7 @@ def test_chunks_of_a_line_that_was_given_up_are_not_shared(tmp_path):
 def test_a_chunk_that_cannot_be_shared_is_written_again(tmp_path, spoil):
     checkpoints = make(tmp_path)
     spoil(checkpoints.write(with_chunks(1, {"0": 10})) / "store@0.safetensors")
-    content = Checkpoint(checkpoints.write(with_chunks(2, {"0": 10}))).content()
+    content = Checkpoints.read(checkpoints.write(with_chunks(2, {"0": 10})))
     assert content.chunks["store"]["0"]["frames"].tolist() == [10] * 1000
 
 
@@ -334,7 +334,7 @@ def test_without_links_chunks_are_written_again(tmp_path, monkeypatch):
     checkpoints = make(tmp_path)
     paths = [checkpoints.write(with_chunks(update, {"0": 10})) for update in (1, 2)]
     assert files(paths[0])["store@0.safetensors"] != files(paths[1])["store@0.safetensors"]
-    assert Checkpoint(paths[1]).content().chunks["store"]["0"]["frames"][0] == 10
+    assert Checkpoints.read(paths[1]).chunks["store"]["0"]["frames"][0] == 10
 
 
 def test_leftover_drafts_are_no_checkpoints_and_are_removed_by_the_next_write(tmp_path):
@@ -457,7 +457,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new(tmp_path, situation, is_af
         assert found is None or not found.complaints
         outcomes.append(outcome == (3, 5))
         for path in folder.glob("0*"):  # none is half removed either
-            told_apart(Checkpoint(path).content())
+            told_apart(Checkpoints.read(path))
 
         # whoever comes next repairs everything
         resumed = make(folder, keep=2)
@@ -519,7 +519,7 @@ def contents(folder: Path) -> list[tuple[int, int]]:
     for path in folder.glob("*") if folder.exists() else ():
         if not path.is_symlink() and not path.name.startswith((".draft", ".trash")):
             with suppress(Damaged):
-                found.append(told_apart(Checkpoint(path).content()))
+                found.append(told_apart(Checkpoints.read(path)))
     return sorted(found)
 
 

@@ -74,7 +74,7 @@ def assert_passed_over(folder: Path) -> None:
     """The newer checkpoint is refused with a reason in one line, and the older one is used in its place."""
     damaged = folder / f"{NEWER:09d}"
     with pytest.raises(Damaged) as refusal:
-        Checkpoint(damaged).content()
+        Checkpoints.read(damaged)
     assert str(refusal.value) == f"{damaged}: {refusal.value.reason}"
     assert "\n" not in str(refusal.value)
     found = checkpoints(folder).newest()
@@ -115,14 +115,14 @@ def test_every_content_comes_back_bit_for_bit(arrays, state, update):
     content = Content(arrays, state, update, 2 * update)
     with tempfile.TemporaryDirectory() as temporary:
         path = checkpoints(Path(temporary)).write(content)
-        assert bits(Checkpoint(path).content()) == bits(content)
+        assert bits(Checkpoints.read(path)) == bits(content)
 
 
 def test_nan_bit_patterns_survive_in_arrays_and_state(tmp_path):
     patterns = np.array([0x7FC00000, 0xFFC00001, 0x7F800001, 0xFFBFFFFF], np.uint32)
     floats = [NAN_WITH_PAYLOAD, float("inf"), float("-inf"), -0.0, 5e-324, 0.1, 1e22]
     content = Content({"a": {"nan": patterns.view(np.float32)}}, {"floats": floats}, 0, 0)
-    back = Checkpoint(checkpoints(tmp_path).write(content)).content()
+    back = Checkpoints.read(checkpoints(tmp_path).write(content))
     assert back.arrays["a"]["nan"].view(np.uint32).tolist() == patterns.tolist()
     assert [struct.pack(">d", x) for x in back.state["floats"]] == [struct.pack(">d", x) for x in floats]
 
@@ -133,13 +133,13 @@ def test_nan_bit_patterns_survive_in_arrays_and_state(tmp_path):
 def test_views_of_any_strides_are_stored_by_value(tmp_path, view):
     # safetensors 0.8 takes the memory as it lies and would scramble them silently
     array = np.asarray(view(np.arange(12.0).reshape(3, 4)))
-    back = Checkpoint(checkpoints(tmp_path).write(Content({"a": {"view": array}}, {}, 0, 0))).content()
+    back = Checkpoints.read(checkpoints(tmp_path).write(Content({"a": {"view": array}}, {}, 0, 0)))
     assert back.arrays["a"]["view"].shape == array.shape
     np.testing.assert_array_equal(back.arrays["a"]["view"], array)
 
 
 def test_what_is_read_may_be_written_to(folder):
-    bias = Checkpoint(folder / f"{NEWER:09d}").content().arrays["weights"]["bias"]
+    bias = Checkpoints.read(folder / f"{NEWER:09d}").arrays["weights"]["bias"]
     assert bias.flags.writeable
     bias[:] = 1
     assert (bias == 1).all()
@@ -147,7 +147,7 @@ def test_what_is_read_may_be_written_to(folder):
 
 def test_numpy_scalars_in_the_state_become_plain_numbers(tmp_path):
     state = {"a": np.float32(0.1), "b": np.int64(-3), "c": np.bool_(True), "d": (1, np.float64("nan"))}
-    back = Checkpoint(checkpoints(tmp_path).write(Content({}, state, 0, 0))).content().state
+    back = Checkpoints.read(checkpoints(tmp_path).write(Content({}, state, 0, 0))).state
     assert bits(back) == bits({"a": float(np.float32(0.1)), "b": -3, "c": True, "d": [1, float("nan")]})
 
 
@@ -183,10 +183,10 @@ def test_a_flipped_bit_at_any_position_is_seen(folder, name):
         bad[position] ^= 1 << (position * 5 % 8)  # the bits 0, 5, 2, 7, 4, 1, 6, 3 in turn
         path.write_bytes(bad)
         with pytest.raises(Damaged):
-            Checkpoint(path.parent).content()
+            Checkpoints.read(path.parent)
     assert_passed_over(folder)
     path.write_bytes(good)
-    assert bits(Checkpoint(path.parent).content()) == bits(sample(NEWER))
+    assert bits(Checkpoints.read(path.parent)) == bits(sample(NEWER))
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -195,7 +195,7 @@ def test_a_file_cut_short_at_any_length_is_seen(folder, name):
     for length in reversed(range(path.stat().st_size)):
         os.truncate(path, length)
         with pytest.raises(Damaged):
-            Checkpoint(path.parent).content()
+            Checkpoints.read(path.parent)
     assert_passed_over(folder)
 
 
@@ -374,7 +374,7 @@ def test_damage_is_passed_over_for_the_older_checkpoint(originals, damage, data)
 
 def bits_or_none(path: Path) -> Any:
     try:
-        return bits(Checkpoint(path).content())
+        return bits(Checkpoints.read(path))
     except Damaged:
         return None
 
@@ -415,7 +415,7 @@ def test_the_reason_says_what_is_wrong(folder, damage, reason):
     size = (path / "weights.safetensors").stat().st_size
     damage(path)
     with pytest.raises(Damaged) as refusal:
-        Checkpoint(path).content()
+        Checkpoints.read(path)
     assert refusal.value.reason == reason.replace("248", str(size))
     assert isinstance(refusal.value, RollmillError)
     assert refusal.value.exit_code == 2
@@ -426,7 +426,7 @@ def test_a_format_from_the_future_is_named_and_may_be_good_elsewhere(folder):
     record = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_bytes(signed({**record, "format": 2, "shards": 4}))
     with pytest.raises(Unjudged, match="a newer format, 2; this rollmill reads 1; update rollmill"):
-        Checkpoint(path).content()
+        Checkpoints.read(path)
     assert_passed_over(folder)
 
 
@@ -455,7 +455,7 @@ def forge(path: Path, **changes: Any) -> None:
 def test_the_forger_of_these_tests_makes_manifests_that_pass(folder):
     path = folder / f"{NEWER:09d}"
     forge(path, rollmill="forged")
-    assert bits(Checkpoint(path).content()) == bits(sample(NEWER))
+    assert bits(Checkpoints.read(path)) == bits(sample(NEWER))
 
 
 SECRET = b"secret"
@@ -485,7 +485,7 @@ def test_a_manifest_that_names_other_paths_is_refused_unopened(folder, name):
     files = json.loads((path / "manifest.json").read_text())["files"]
     forge(path, files={**files, name: record_of(SECRET)})
     with pytest.raises(Damaged, match="names a file that can't be part of a checkpoint"):
-        Checkpoint(path).content()
+        Checkpoints.read(path)
     assert_passed_over(folder)
 
 
@@ -574,7 +574,7 @@ def test_no_content_of_a_file_raises_anything_but_damaged(originals, data):
         for name in ("weights.safetensors", "state.json"):
             put(path, name, data)
             found = bits_or_none(path)
-            assert found is None or Checkpoint(path).content().update == NEWER, f"{name} is refused, or makes sense"
+            assert found is None or Checkpoints.read(path).update == NEWER, f"{name} is refused, or makes sense"
 
 
 @pytest.mark.parametrize(
@@ -604,14 +604,14 @@ def test_nothing_is_allocated_for_a_size_that_the_file_does_not_have(folder):
     forge(path, files={"state.json": {"size": 1 << 36, "sha256": "0" * 64}})
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(Damaged, match="cut short"):
-        Checkpoint(path).content()
+        Checkpoints.read(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 10_000  # kB
 
 
 def test_reading_leaves_no_descriptor_open(folder):
     path = folder / f"{NEWER:09d}"
     before = len(os.listdir("/proc/self/fd"))
-    Checkpoint(path).content()
+    Checkpoints.read(path)
     (path / "state.json").unlink()
     (path / "state.json").mkdir()
     assert_passed_over(folder)

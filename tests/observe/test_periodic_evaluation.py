@@ -22,7 +22,7 @@ from rollmill.launch.helper import start_helper
 from rollmill.observe.config import EvaluateConfig, ObserveConfig
 from rollmill.observe.periodic_evaluation import EvaluationObserver
 from rollmill.persist.best import EvaluatedCheckpoints
-from rollmill.persist.checkpoints import Checkpoint, CheckpointConfig, Checkpoints
+from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints
 from rollmill.persist.rewind import trim
 
 TINY = {
@@ -130,11 +130,11 @@ def test_what_is_held_survives_the_checkpoint_and_costs_no_room(run):
     held = kept.hold(source)
     assert (held / "weights.safetensors").samefile(source / "weights.safetensors")
     shutil.rmtree(source)
-    assert Checkpoint(held).content().update == 2
+    assert Checkpoints.read(held).update == 2
     with pytest.raises(FileNotFoundError):
         kept.hold(run / "checkpoints" / "000000009")
     kept.keep(held, 2)
-    assert Checkpoint(run / "checkpoints" / "evaluated").content().update == 2
+    assert Checkpoints.read(run / "checkpoints" / "evaluated").update == 2
     kept.keep(kept.hold(run / "checkpoints" / "000000003"), 3)
     assert os.readlink(run / "checkpoints" / "evaluated") == "evaluated-000000003"
     kept.hold(run / "checkpoints" / "000000004")
@@ -163,7 +163,7 @@ def test_nothing_that_it_keeps_disturbs_the_others(run):
     checkpoints.write(found.content)
     names = {path.name for path in (run / "checkpoints").iterdir()}
     assert names == {"000000004-1", "latest", "best", "evaluated", "evaluated-000000001", ".held-000000002"}
-    assert Checkpoint(run / "checkpoints" / "best").content().update == 1
+    assert Checkpoints.read(run / "checkpoints" / "best").update == 1
     assert rollmill.load(run / "checkpoints" / "best")([0.0, 0.0, 0.0, 0.0]) in (0, 1)
 
 
@@ -246,13 +246,13 @@ def test_the_checkpoint_evaluated_best_stays_and_a_worse_one_goes(run):
     evaluation.receive(saved(run, 0))
     assert told[0].startswith("evaluation at 256 steps: ")
     assert told[0].endswith(", 3 episodes, the best so far")
-    assert Checkpoint(run / "checkpoints" / "evaluated").content().update == 2
+    assert Checkpoints.read(run / "checkpoints" / "evaluated").update == 2
     evaluation._rows[0] = type(evaluation._rows[0])(128, 1, 10, 501.0, None, None, 1.0)  # better than can be
     evaluation.receive(saved(run, 4))
     evaluation.receive(Stopped(Progress(), "done", ""))
     evaluation.close()
     assert "the best so far" not in told[1]
-    assert Checkpoint(run / "checkpoints" / "evaluated").content().update == 2
+    assert Checkpoints.read(run / "checkpoints" / "evaluated").update == 2
     assert not list((run / "checkpoints").glob(".held-*"))
     with (run / "evaluations.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -275,7 +275,7 @@ def test_the_training_does_not_notice(tmp_path, kind):
         pytest.skip("equal; but this machine is too busy to evaluate within 20 s")
     assert summary["evaluations"]["last"]["env_steps"] == 512  # the last checkpoint always is, if there is time
     assert (
-        Checkpoint(tmp_path / "evaluated" / "checkpoints" / "best").content().update
+        Checkpoints.read(tmp_path / "evaluated" / "checkpoints" / "best").update
         == (summary["evaluations"]["best"]["updates"])
     )
     assert summary["checkpoints"]["best"] == str(

@@ -188,6 +188,11 @@ class Checkpoints:
         """Whether there are other checkpoints than `newest()` has seen; under a name there is only ever one."""
         return self._names() != self._listed
 
+    @staticmethod
+    def read(path: Path) -> Content:
+        """All of one checkpoint, or `Damaged`."""
+        return Checkpoint(path).content()
+
     def _path(self, name: _Name) -> Path:
         return self.folder / str(name)
 
