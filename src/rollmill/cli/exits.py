@@ -6,16 +6,15 @@ import os
 import select
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 from typer.exceptions import TyperException
 
 from rollmill.errors import Refused, RollmillError, SignalExit, WorkerFailed, exit_code_of
+from rollmill.launch.interruption import signals_handled
 from rollmill.numerics import TooLate, restart
 
 
@@ -25,7 +24,7 @@ def exit_code(verb: Callable[[], int | None], is_debugging: bool, may_restart: b
     A command for portable numerics has loaded the libraries to read its config, and begins again with the switches.
     """
     try:
-        with _sigterm_unwinds():
+        with signals_handled((signal.SIGTERM, signal.SIGUSR1), _terminate):
             return _call(verb)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -70,21 +69,8 @@ def _report(error: Exception, message: str, is_debugging: bool) -> None:
     print("rollmill:", " ".join(message.split()), file=sys.stderr)
 
 
-@contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """Let SIGTERM and SIGUSR1 unwind the stack, so that what is open is closed, and end with 143."""
-    if threading.current_thread() is not threading.main_thread():  # Python handles signals there only
-        yield
-        return
-    before = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwind the stack, so that what is open is closed, and end with 143."""
     raise SignalExit(exit_code_of(number))
 
 
