@@ -27,22 +27,17 @@ class EnvSpaces(NamedTuple):
     stacks: Mapping[str, FrameStack]  # by path: the leaves of the observation that stack frames
 
 
-def check_group(config: EnvConfig, most: int = 2, steps: int = STEPS, pictures: bool = False) -> EnvSpaces:
-    """Play a few random steps and refuse an environment that doesn't match its spaces, naming environment and step.
-
-    At most so many environments play; with `pictures` they must also draw themselves.
-    """
-    size = min(most, config.group_size)
-    with opened_group(config, size, verify=True, pictures=pictures) as group:
+def check_group(config: EnvConfig) -> EnvSpaces:
+    """Play a few random steps and refuse an environment that doesn't match its spaces, naming environment and step."""
+    size = min(2, config.group_size)
+    with opened_group(config, size, verify=True) as group:
         generator = seeding.generator(0, "check")
         everyone = np.ones(size, bool)
         over = everyone
-        for _ in range(steps):
+        for _ in range(STEPS):
             group.reset(over, generator.integers(2**31, size=size))
             result = group.step(random_actions(group.action_space, size, generator), everyone)
             over = result.terminated | result.truncated
-        if pictures:
-            group.render(0)
         return EnvSpaces(
             group.observation_space, group.action_space, group.frame_skip, group.snapshot_size, group.stacks
         )

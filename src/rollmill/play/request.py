@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 from pydantic import Field
 
 from rollmill.config.base import Config
 from rollmill.config.load import Overrides, build
-from rollmill.doctor.env_check import check_group
+from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
+from rollmill.envs.make import opened_group
 from rollmill.errors import Refused
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import watchdog
@@ -29,6 +32,7 @@ from rollmill.play.trained_policy import PolicySource, Subject, open_subject
 from rollmill.play.units import Job
 from rollmill.play.video import require_av
 from rollmill.runtime.config import RuntimeConfig
+from rollmill.seeding import generator
 from rollmill.settings import ExperimentConfig, load_config
 
 EPISODES = 20  # by default
@@ -69,16 +73,14 @@ class _Environment(Config):
 def prepare(request: Request) -> tuple[Job, dict[str, Any]]:
     """The job of a checked request, and the facts for `evaluation.json`.
 
-    The environment is checked and the weights are loaded; then the folder is made.
+    The environment is made once and the weights are loaded; then the folder is made.
     """
     subject = None if request.run is None else open_subject(request.run, request.overrides)
     named = subject.config if subject else _environment(str(request.env), request.overrides)
     require(named.runtime.numerics)
-    env, env_seconds, draws = named.env, named.runtime.env_seconds, request.video > 0
-    if draws:
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # many draw with SDL, which looks for a screen and complains
+    env, env_seconds = named.env, named.runtime.env_seconds
     with watchdog(env_seconds):
-        observation_space, space, *_ = check_group(env, most=1, steps=1, pictures=draws)
+        observation_space, space = _try_out(env, request.video > 0)
     weights: Weights | None = None
     if request.policy is not None:
         player = parse_player(request.policy, env, space)
@@ -140,6 +142,19 @@ def _environment(named: str, overrides: Overrides) -> ExperimentConfig | _Enviro
     if named.endswith((".yaml", ".yml")):
         return load_config(named, overrides).config
     return build({"env": {"id": named}}, overrides, _Environment).config
+
+
+def _try_out(env: EnvConfig, draws: bool) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Make the environment, take a step, draw it if it is to be drawn; its spaces."""
+    if draws:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # many draw with SDL, which looks for a screen and complains
+    with opened_group(env, 1, verify=True, pictures=draws) as group:
+        one = np.ones(1, np.bool_)
+        group.reset(one, np.zeros(1, np.int64))
+        group.step(random_actions(group.action_space, 1, generator(0, "check")), one)
+        if draws:
+            group.render(0)
+        return group.observation_space, group.action_space
 
 
 def _size(group_size: int, episodes: int | None) -> int:

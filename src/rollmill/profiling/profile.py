@@ -104,7 +104,7 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
     folder = make_output_folder(out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     prefix = "rollmill-profile-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch, ExitStack() as on_failure:
-        on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
+        on_failure.callback(shutil.rmtree, folder, ignore_errors=True)  # a profile that fails leaves no folder
         experiment = Experiment(loaded, Path(scratch, "run"))
         window = _watch(experiment, seconds, Path(scratch, "stacks"))
         samples = read_samples(Path(scratch, "stacks"))
