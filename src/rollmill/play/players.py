@@ -42,19 +42,19 @@ class EpisodeDraws:
         self._rows = np.arange(size)
         self._step = np.zeros(size, np.int64)
         self._episode = np.zeros(size, np.int64)
-        self._told: dict[int, int] = {}  # seeds of episodes that begin with the next step
+        self._coming: dict[int, int] = {}  # seeds of episodes that begin with the next step
         self._generators = [generator(seed, "player", k) for k in range(size)]
         first = draw(self._generators[0], CHUNK)
         self._drawn = np.zeros((size, *first.shape), first.dtype)
 
     def begin(self, k: int, seed: int) -> None:
         """Row k begins an episode of this seed."""
-        self._told[k] = seed
+        self._coming[k] = seed
 
     def take(self, reset: NDArray[np.bool_]) -> Array:
         """The numbers of this step, [K, …]."""
         for k in np.flatnonzero(reset).tolist():
-            seed = self._told.pop(k, None)
+            seed = self._coming.pop(k, None)
             if seed is None:
                 seed = integer_seed(self._seed, "player", k, int(self._episode[k]))
             self._episode[k] += 1

@@ -51,7 +51,7 @@ def baselines(group: Group) -> dict[str, float]:
     if random := group.numbers("random_baseline", "return"):
         found[RANDOM] = random
     for run in group.runs:
-        for player in run.evaluated.players[1:]:
+        for player in run.players[1:]:
             label = RANDOM if player.label == "random" else player.label
             found.setdefault(label, []).append(player.mean)
     return {label: fmean(values) for label, values in found.items()}
@@ -87,7 +87,7 @@ def _marks(group: Group) -> list[dict[str, Any]]:
             "label": f"evaluation of {_name(group, index)}",
         }
         for index, run in enumerate(group.runs)
-        for found in (*run.evaluated.periodic, *run.evaluated.players[:1])
+        for found in (*run.periodic, *run.players[:1])
         if found.env_steps is not None
     ]
 

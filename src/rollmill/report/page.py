@@ -126,7 +126,7 @@ def complaints(group: Group) -> list[str]:
 
 def by_label(runs: Sequence[Record]) -> dict[str, list[EvaluationResult | None]]:
     """The newest evaluation of each run: policy and baselines, with the result in every run."""
-    found = [{player.label: player for player in run.evaluated.players} for run in runs]
+    found = [{player.label: player for player in run.players} for run in runs]
     labels = dict.fromkeys(label for players in found for label in players)
     return {label: [players.get(label) for players in found] for label in labels}
 

@@ -39,15 +39,6 @@ class EvaluationResult:
 
 
 @dataclass(frozen=True)
-class RunEvaluations:
-    """All evaluations of a run."""
-
-    periodic: tuple[EvaluationResult, ...]  # during training, by env steps
-    players: tuple[EvaluationResult, ...]  # the policy and the baselines of the newest evaluation that was asked for
-    folder: Path | None  # of that one, where its videos and pictures are
-
-
-@dataclass(frozen=True)
 class Record:
     """A run: its summary, its config by dotted key, its tables, and what is wrong with its files."""
 
@@ -56,7 +47,9 @@ class Record:
     config: Mapping[str, Any]
     episodes: Mapping[str, Column]  # env_steps, seconds, return
     metrics: Mapping[str, Column]  # env_steps, seconds, return_mean_100, steps_per_second
-    evaluated: RunEvaluations
+    periodic: tuple[EvaluationResult, ...]  # evaluations during training, by env steps
+    players: tuple[EvaluationResult, ...]  # the policy and the baselines of the newest evaluation that was asked for
+    evaluation: Path | None  # the folder of that one, where its videos and pictures are
     complaints: tuple[str, ...]
 
     @property
@@ -117,7 +110,10 @@ def read_run(path: Path) -> Record:
     episodes = read_columns(path / "episodes.csv", ("env_steps", "seconds", "return"), needed=3)
     names = ("env_steps", "seconds", "return_mean_100", "steps_per_second")
     metrics = read_columns(path / "metrics.csv", names, needed=2)
-    return Record(path, summary, config, episodes, metrics, read_evaluations(path), tuple(complaints))
+    periodic = tuple(_periodic(path / "evaluations.csv"))
+    folder, newest = _newest_evaluation(path / "evaluations")
+    players = tuple(_players(newest))
+    return Record(path, summary, config, episodes, metrics, periodic, players, folder, tuple(complaints))
 
 
 def _read_config(file: Path) -> dict[str, Any]:
@@ -127,34 +123,27 @@ def _read_config(file: Path) -> dict[str, Any]:
     return flattened(values)
 
 
-def read_evaluations(run: Path) -> RunEvaluations:
-    """Look at evaluations.csv and the folders below evaluations/; what can't be read is skipped.
+def _newest_evaluation(evaluations: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The newest evaluation that was asked for, its folder and its record; what can't be read is skipped.
 
     So are evaluations in a changed environment (`env.…=`): their returns can't be compared with those of training; and
     those of another player than the policy (`--policy`).
     """
-    found = [(folder, record) for folder, record in _finished(run / "evaluations") if _is_of_policy(record)]
+    found = []
+    for file in evaluations.glob("*/evaluation.json"):
+        record = read_record(file)
+        is_of_policy = not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
+        if record.get("status") == "done" and is_of_policy:
+            found.append((file.parent, record))
     folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))
     asked_for = [pair for pair in folders if not pair[0].name.startswith("step-")] or folders
-    folder, record = asked_for[-1] if asked_for else (None, {})
-    return RunEvaluations(tuple(_periodic(run / "evaluations.csv")), tuple(_players(record)), folder)
+    return asked_for[-1] if asked_for else (None, {})
 
 
 def _periodic(file: Path) -> Iterator[EvaluationResult]:
     columns = read_columns(file, ("env_steps", "mean", "low", "high"), needed=2)
     for steps, mean, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
         yield EvaluationResult("evaluation", mean, known(low), known(high), int(steps))
-
-
-def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for file in folder.glob("*/evaluation.json"):
-        record = read_record(file)
-        if record.get("status") == "done":
-            yield file.parent, record
-
-
-def _is_of_policy(record: Mapping[str, Any]) -> bool:
-    return not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
 
 
 def _players(record: Mapping[str, Any]) -> Iterator[EvaluationResult]:
