@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollmill.config.load import Row, build, config_files, describe, dump, json_schema, load
+from rollmill.config.load import build, config_files, dump, flattened, json_schema, load
 
 TEXT = """\
 seed: 5
@@ -27,23 +27,23 @@ def test_every_value_has_its_origin(tmp_path: Path, monkeypatch: Any, toy: Any) 
     Path("x.yaml").write_text(TEXT)
     loaded = load(Path("x.yaml"), ["rate=0.5", "algorithm={name: ppo, minibatch: 128}"], toy)
     assert loaded.path == Path("x.yaml")
-    assert describe(loaded) == [
-        Row("seed", 5, "x.yaml:1"),
-        Row("rate", 0.5, "override"),
-        Row("verbose", False, "default"),
-        Row("algorithm.name", "ppo", "override"),
-        Row("algorithm.clip_range", 0.2, "default"),
-        Row("algorithm.minibatch", 128, "override"),
-        Row("train.steps", 512, "x.yaml:3"),
-        Row("train.lengths", [1, 2], "default"),
-        Row("model.kind", "mlp", "default"),
-        Row("model.hidden", [8, 9], "x.yaml:6"),
-        Row("model.class", None, "default"),
-        Row("model.args.depth", 2, "x.yaml:5"),
-        Row("model.scale", 1, "default"),
-        Row("model.extra", None, "default"),
+    assert [(key, value, loaded.origins[key]) for key, value in flattened(loaded.config).items()] == [
+        ("seed", 5, "x.yaml:1"),
+        ("rate", 0.5, "override"),
+        ("verbose", False, "default"),
+        ("algorithm.name", "ppo", "override"),
+        ("algorithm.clip_range", 0.2, "default"),
+        ("algorithm.minibatch", 128, "override"),
+        ("train.steps", 512, "x.yaml:3"),
+        ("train.lengths", [1, 2], "default"),
+        ("model.kind", "mlp", "default"),
+        ("model.hidden", [8, 9], "x.yaml:6"),
+        ("model.class", None, "default"),
+        ("model.args.depth", 2, "x.yaml:5"),
+        ("model.scale", 1, "default"),
+        ("model.extra", None, "default"),
     ]
-    assert loaded.origins == {row.path: row.origin for row in describe(loaded)}
+    assert loaded.origins.keys() == flattened(loaded.config).keys()
 
 
 def test_a_section_that_was_replaced_leaves_no_origins(tmp_path: Path, toy: Any) -> None:
@@ -53,8 +53,8 @@ def test_a_section_that_was_replaced_leaves_no_origins(tmp_path: Path, toy: Any)
 
 
 def test_values_given_in_python_say_so(toy: Any) -> None:
-    rows = describe(build({"train": {"steps": 5}}, {"seed": 3}, toy))
-    assert {row.path: row.origin for row in rows if row.origin != "default"} == {
+    origins = build({"train": {"steps": 5}}, {"seed": 3}, toy).origins
+    assert {key: origin for key, origin in origins.items() if origin != "default"} == {
         "train.steps": "argument",
         "seed": "override",
     }

@@ -18,7 +18,7 @@ SEVEN = np.array([7.0], np.float32)
 
 
 class Notebook:
-    """A witness that writes everything down."""
+    """A listener that writes everything down."""
 
     def __init__(self):
         self.begun, self.seen, self.ended = [], [], []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rollmill.console.closing import closing_lines
-from rollmill.console.console import ConsoleObserver, Scene
+from rollmill.console.console import ConsoleObserver, RunMoment
 from rollmill.console.display import Display
 from rollmill.events import Checkpointed, Checkpointing, ComponentFailed, Progress, Said, WorkerReplaced
 from rollmill.observe.phrases import shares
@@ -125,7 +125,7 @@ def test_the_bar_takes_three_lines_of_eighty_columns_and_keeps_its_layout(tmp_pa
 def test_the_bar_needs_no_thread_of_its_own() -> None:
     before = set(threading.enumerate())
     display = Display(io.StringIO(), "bar")
-    display.show(Scene().view())
+    display.show(RunMoment().view())
     assert set(threading.enumerate()) == before
     display.finish()
 

@@ -100,8 +100,8 @@ def test_baselines_and_evaluations_are_drawn_where_there_are_any(tmp_path):
     changed.mkdir()
     (changed / "evaluation.json").write_text(json.dumps({**record, "mean": -1, "overrides": ["env.time_limit=5"]}))
     (group,) = gather([run])
-    greedy, *others = group.runs[0].evaluated.players
-    assert (greedy.label, greedy.mean, greedy.low, greedy.high, greedy.episodes) == ("policy:greedy", 200, 190, 210, 20)
+    greedy, *others = group.runs[0].players
+    assert (greedy.label, greedy.mean, greedy.low, greedy.high) == ("policy:greedy", 200, 190, 210)
     assert [player.label for player in others] == list(players)
     chart = return_chart([group], [0], is_detailed=True)
     assert {level["label"]: level["y"] for level in chart["levels"]} == {

@@ -54,7 +54,7 @@ def test_an_evaluation_of_another_player_does_not_hide_that_of_the_policy(tmp_pa
     run = write_run(tmp_path / "run")
     write_evaluation(run, "1", mean=7.0)
     write_evaluation(run, "2", mean=99.0, player="constant:1")
-    assert [(player.label, player.mean) for player in read_run(run).evaluated.players] == [("policy:greedy", 7.0)]
+    assert [(player.label, player.mean) for player in read_run(run).players] == [("policy:greedy", 7.0)]
 
 
 def test_a_run_that_repeats_another_is_not_counted_twice(tmp_path):

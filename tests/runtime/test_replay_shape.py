@@ -17,7 +17,7 @@ from rollmill.learners.learner import TrainConfig
 from rollmill.models.config import ModelConfig
 from rollmill.models.weights import parameters_sha256
 from rollmill.persist.checkpoints import CheckpointConfig, Checkpoints
-from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
+from rollmill.retrace.comparison import Checker, Diverged, RetraceHooks, ScriptedLedger
 from rollmill.retrace.script import Script
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.config import RuntimeConfig
@@ -115,9 +115,9 @@ def retrace(blueprint, log):
         runtime.start()
         learner = runtime.learner
         sequencer, trainer = learner.sequencer, learner.trainer
-        sequencer.flight = Checker(script, blueprint.fields, Witness())
+        sequencer.flight = Checker(script, blueprint.fields, RetraceHooks())
         sequencer.ledger = ScriptedLedger(
-            script, len(updates), sequencer.tickets, lambda *_: None, lambda: trainer.updates, Witness()
+            script, len(updates), sequencer.tickets, lambda *_: None, lambda: trainer.updates, RetraceHooks()
         )
         list(runtime.run())
         return Outcome(learner)

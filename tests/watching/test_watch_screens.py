@@ -19,14 +19,14 @@ from rollmill.envs.make import make_group
 from rollmill.errors import Refused
 from rollmill.play.pictures import BAR, Camera, as_image, bar_chart, png_bytes
 from rollmill.play.watch_page import PageScreen
-from rollmill.play.watch_scene import FolderScreen, Scene
+from rollmill.play.watch_screen import FolderScreen, WatchFrame
 from rollmill.play.watch_terminal import TerminalScreen, fitted, half_blocks
 
 RAMP = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
 
 
-def scene(step: int = 7, end: str = "") -> Scene:
-    return Scene(RAMP, "ppo on CartPole-v1", "runs/a", 12_345, 2, step, 3.5, end, (1.0, 2.0))
+def frame(step: int = 7, end: str = "") -> WatchFrame:
+    return WatchFrame(RAMP, "ppo on CartPole-v1", "runs/a", 12_345, 2, step, 3.5, end, (1.0, 2.0))
 
 
 def decoded(data: bytes) -> np.ndarray:
@@ -94,7 +94,7 @@ def test_the_terminal_is_entered_once_and_left_as_it_was():
     screen.close()
     assert stream.getvalue() == ""  # nothing was shown, so nothing is undone
     for step in (1, 2):
-        screen.show(scene(step))
+        screen.show(frame(step))
     screen.close()
     text = stream.getvalue()
     assert text.startswith("\x1b[?1049h\x1b[?25l")
@@ -108,10 +108,10 @@ def test_the_terminal_is_entered_once_and_left_as_it_was():
 # --- files
 
 
-def test_files_hold_the_newest_scene_and_all_of_them_if_asked(tmp_path):
+def test_files_hold_the_newest_frame_and_all_of_them_if_asked(tmp_path):
     screen = FolderScreen(tmp_path / "frames", keeps_all=True)
     for step in (0, 1):
-        screen.show(scene(step))
+        screen.show(frame(step))
     names = sorted(str(path.relative_to(tmp_path / "frames")) for path in (tmp_path / "frames").rglob("*.*"))
     assert names == ["episode-00002/000000.png", "episode-00002/000001.png", "latest.json", "latest.png"]
     assert json.loads((tmp_path / "frames" / "latest.json").read_text())["step"] == 1
@@ -142,18 +142,18 @@ def test_the_page_and_its_parts_ask_nobody_else(page):
         assert b"//" not in answer.read().replace(b"// One request", b"")  # neither an address nor a protocol
 
 
-def test_a_viewer_gets_the_newest_scene_with_its_facts_and_waits_for_the_next(page, monkeypatch):
+def test_a_viewer_gets_the_newest_frame_with_its_facts_and_waits_for_the_next(page, monkeypatch):
     monkeypatch.setattr("rollmill.play.watch_page.POLL_SECONDS", 0.2)
     first = json.loads(get(page.address + "scene?after=0").read())  # after a moment's waiting
     assert first == {"number": 0, "message": "starting"}
-    page.show(scene(7))
+    page.show(frame(7))
     answer = get(page.address + "scene?after=0")
     facts = json.loads(answer.headers["X-Facts"])
     np.testing.assert_array_equal(decoded(answer.read()), RAMP)
     expected = {"number": 1, "step": 7, "episode_return": 3.5, "trained_steps": 12_345, "returns": [1.0, 2.0]}
     assert expected.items() <= facts.items()
     monkeypatch.setattr("rollmill.play.watch_page.POLL_SECONDS", 10.0)
-    later = threading.Timer(0.3, page.show, [scene(8)])
+    later = threading.Timer(0.3, page.show, [frame(8)])
     later.start()
     assert json.loads(get(page.address + "scene?after=1").headers["X-Facts"])["step"] == 8
     later.join()

@@ -10,11 +10,12 @@ import signal
 import subprocess
 import termios
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from tiny_run import OnTerminal, command, eventually, processes_with, run_verb, train_tiny
 
-from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_screen import WatchFrame
 from rollmill.play.watch_show import watch
 
 
@@ -36,11 +37,11 @@ class Collected:
     is_watched = True
 
     def __init__(self) -> None:
-        self.scenes: list[Scene] = []
+        self.frames: list[WatchFrame] = []
         self.said: list[str] = []
 
-    def show(self, scene: Scene) -> None:
-        self.scenes.append(scene)
+    def show(self, frame: WatchFrame) -> None:
+        self.frames.append(frame)
 
     def say(self, text: str) -> None:
         self.said.append(text)
@@ -52,25 +53,25 @@ class Collected:
 def test_every_step_of_whole_episodes_is_shown(run):
     screen = Collected()
     watch(run, screen, episodes=2, per_second=0)
-    first = [scene for scene in screen.scenes if scene.episode == 1]
-    second = [scene for scene in screen.scenes if scene.episode == 2]
-    assert len(first) + len(second) == len(screen.scenes)
+    first = [frame for frame in screen.frames if frame.episode == 1]
+    second = [frame for frame in screen.frames if frame.episode == 2]
+    assert len(first) + len(second) == len(screen.frames)
     for episode in (first, second):
         # CartPole pays 1 per step, and an episode that the pole ends is terminated
-        assert [scene.step for scene in episode] == list(range(len(episode)))
-        assert [scene.episode_return for scene in episode] == list(range(len(episode)))
-        assert [scene.end for scene in episode][:-1] == [""] * (len(episode) - 1)
+        assert [frame.step for frame in episode] == list(range(len(episode)))
+        assert [frame.episode_return for frame in episode] == list(range(len(episode)))
+        assert [frame.end for frame in episode][:-1] == [""] * (len(episode) - 1)
         assert episode[-1].end == "terminated"
     assert second[0].returns == (first[-1].episode_return,)
-    assert screen.scenes[0].picture.shape == (400, 600, 3)
-    assert {scene.trained_steps for scene in screen.scenes} == {256}
+    assert screen.frames[0].picture.shape == (400, 600, 3)
+    assert {frame.trained_steps for frame in screen.frames} == {256}
     assert (first[0].picture != first[-1].picture).any()
     again = Collected()
     watch(run, again, episodes=1, per_second=0)
-    assert len(again.scenes) == len(first)  # equal seeds, equal episodes
+    assert len(again.frames) == len(first)  # equal seeds, equal episodes
     other = Collected()
     watch(run, other, episodes=1, per_second=0, seed=1)
-    assert (other.scenes[0].picture != first[0].picture).any()
+    assert (other.frames[0].picture != first[0].picture).any()
 
 
 def test_newer_weights_are_taken_over_between_two_episodes(run, tmp_path):
@@ -79,14 +80,14 @@ def test_newer_weights_are_taken_over_between_two_episodes(run, tmp_path):
     (run / "weights.safetensors").unlink()
 
     class Trainer(Collected):
-        def show(self, scene: Scene) -> None:
-            super().show(scene)
-            if scene.episode == 2 and scene.step == 0:
+        def show(self, frame: WatchFrame) -> None:
+            super().show(frame)
+            if frame.episode == 2 and frame.step == 0:
                 os.rename(newest, run / "checkpoints" / "000000004")
 
     screen = Trainer()
     watch(run, screen, episodes=3, per_second=0)
-    steps = {scene.episode: scene.trained_steps for scene in screen.scenes}
+    steps = {frame.episode: frame.trained_steps for frame in screen.frames}
     assert steps == {1: 128, 2: 128, 3: 256}  # an update is 4 environments × 16 steps
 
 
@@ -102,7 +103,7 @@ def test_a_run_that_has_just_begun_is_waited_for(run, tmp_path):
     screen = Trainer()
     watch(run, screen, episodes=1, per_second=0)  # run.json names this process, which is alive
     assert screen.said == [f"waiting for the first checkpoint of {run}"]
-    assert screen.scenes
+    assert screen.frames
 
 
 def test_the_files_of_a_whole_episode(run, tmp_path):
@@ -178,7 +179,12 @@ def test_a_browser_shows_the_page(run, tmp_path):
             *quiet,
             f"--user-data-dir={tmp_path / 'b'}",
         ]
-        # time in the page goes on only while it waits for nothing, so this is when it has drawn something
+
+        def has_picture():
+            with urlopen(f"{page}scene?after=0", timeout=60) as answer:
+                return answer.headers["X-Facts"]
+
+        eventually(has_picture, 90)  # the browser's own clock may run out before a busy machine has played a step
         seen = subprocess.run(
             [*browser, "--virtual-time-budget=10000", "--dump-dom", page], capture_output=True, text=True, timeout=90
         ).stdout

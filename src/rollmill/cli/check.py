@@ -31,7 +31,10 @@ def check(
     "absent" is a config that names what isn't on this machine, such as a Unity build; beyond that it isn't checked.
     """
     if schema:
-        _print_schema()
+        from rollmill.config.load import json_schema
+        from rollmill.experiment import ExperimentConfig
+
+        typer.echo(json.dumps(json_schema(ExperimentConfig), indent=2))
         return
     overrides = [argument for argument in arguments or [] if _is_override(argument)]
     paths = [Path(argument) for argument in arguments or [] if not _is_override(argument)]
@@ -45,13 +48,6 @@ def check(
 
 def _is_override(argument: str) -> bool:
     return "=" in argument and not Path(argument).exists()
-
-
-def _print_schema() -> None:
-    from rollmill.config.load import json_schema
-    from rollmill.experiment import ExperimentConfig
-
-    typer.echo(json.dumps(json_schema(ExperimentConfig), indent=2))
 
 
 def _files(path: Path) -> list[Path]:

@@ -28,8 +28,4 @@ Fragments = Annotated[
 
 def laid_over(fragments: Sequence[Path] | None, overrides: Sequence[str] | None = None) -> list[str]:
     """The overrides of a command line, with the files that go before them."""
-    if not fragments:
-        return list(overrides or [])
-    from rollmill.config.load import with_fragments
-
-    return with_fragments(fragments, overrides or [])
+    return [*(f"@{fragment}" for fragment in fragments or ()), *(overrides or ())]

@@ -18,7 +18,6 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Changes of the environment, e.g. env.time_limit=200."),
 ]
-Episodes = Annotated[int | None, typer.Option(help="How many; default: 20.", show_default=False)]
 Steps = Annotated[
     int | None, typer.Option(help="Instead: whole episodes until there are so many steps.", show_default=False)
 ]
@@ -26,12 +25,7 @@ Greedy = Annotated[
     bool | None,
     typer.Option("--greedy/--sample", help="The policy's best actions (default), or drawn.", show_default=False),
 ]
-Workers = Annotated[int, typer.Option(help="Processes that play; the result doesn't depend on it.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where to; default: <run>/evaluations/<time>.")]
-Video = Annotated[int, typer.Option(metavar="N", help="Film the first N episodes.")]
-Grid = Annotated[bool, typer.Option("--grid", help="Also put the videos side by side in one.")]
-Dump = Annotated[bool, typer.Option("--dump", help="Keep every step of every episode.")]
-Info = Annotated[bool, typer.Option("--info", help="With the environment's info.")]
 Policy = Annotated[
     str | None,
     typer.Option(metavar="random|constant:K|scripted:NAME", help="Another player than a trained policy."),
@@ -41,28 +35,26 @@ Baselines = Annotated[
     bool, typer.Option(help="Also play at random, with constant actions and the environment's scripts.")
 ]
 Examine = Annotated[bool, typer.Option(help="Also run the environment's own protocol, where it has one (oscillator).")]
-Seed = Annotated[int, typer.Option(help="Of the episodes: equal seeds, equal episodes.")]
-Json = Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of a table.")]
 
 
 def evaluate(
     run: Run = None,
     overrides: Overrides = None,
-    episodes: Episodes = None,
+    episodes: Annotated[int | None, typer.Option(help="How many; default: 20.", show_default=False)] = None,
     steps: Steps = None,
     greedy: Greedy = None,
-    workers: Workers = 1,
+    workers: Annotated[int, typer.Option(help="Processes that play; the result doesn't depend on it.")] = 1,
     out: Out = None,
-    video: Video = 0,
-    grid: Grid = False,
-    dump: Dump = False,
-    info: Info = False,
+    video: Annotated[int, typer.Option(metavar="N", help="Film the first N episodes.")] = 0,
+    grid: Annotated[bool, typer.Option("--grid", help="Also put the videos side by side in one.")] = False,
+    dump: Annotated[bool, typer.Option("--dump", help="Keep every step of every episode.")] = False,
+    info: Annotated[bool, typer.Option("--info", help="With the environment's info.")] = False,
     policy: Policy = None,
     env: Env = None,
     baselines: Baselines = True,
     examine: Examine = True,
-    seed: Seed = 0,
-    as_json: Json = False,
+    seed: Annotated[int, typer.Option(help="Of the episodes: equal seeds, equal episodes.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print evaluation.json instead of a table.")] = False,
 ) -> None:
     """Play episodes of a trained policy and of baselines, with statistics, dumps and videos."""
     from rollmill.console.display import Display

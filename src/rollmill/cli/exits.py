@@ -6,16 +6,15 @@ import os
 import select
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 from typer.exceptions import TyperException
 
 from rollmill.errors import Refused, RollmillError, SignalExit, WorkerFailed, exit_code_of
+from rollmill.launch.interruption import signals_handled
 from rollmill.numerics import TooLate, restart
 
 
@@ -25,7 +24,7 @@ def exit_code(verb: Callable[[], int | None], is_debugging: bool, may_restart: b
     A command for portable numerics has loaded the libraries to read its config, and begins again with the switches.
     """
     try:
-        with _sigterm_unwinds():
+        with signals_handled((signal.SIGTERM, signal.SIGUSR1), _terminate):
             return _call(verb)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -38,7 +37,8 @@ def exit_code(verb: Callable[[], int | None], is_debugging: bool, may_restart: b
         return error.exit_code
     except TyperException as error:  # about the command line
         if message := error.format_message():  # none where the help was shown instead
-            _report(error, f"{message.rstrip('.')} (see `{_verb_of(error)} --help`)", is_debugging)
+            verb_name = getattr(getattr(error, "ctx", None), "command_path", "rollmill")
+            _report(error, f"{message.rstrip('.')} (see `{verb_name} --help`)", is_debugging)
         return Refused.exit_code
     except Exception as error:
         if not (isinstance(error, BrokenPipeError) and _reader_is_gone()):
@@ -59,11 +59,6 @@ def _call(verb: Callable[[], int | None]) -> int:
     return code or 0
 
 
-def _verb_of(error: TyperException) -> str:
-    context = getattr(error, "ctx", None)
-    return "rollmill" if context is None else str(context.command_path)
-
-
 def _report(error: Exception, message: str, is_debugging: bool) -> None:
     if is_debugging:
         traceback.print_exception(error)
@@ -74,21 +69,8 @@ def _report(error: Exception, message: str, is_debugging: bool) -> None:
     print("rollmill:", " ".join(message.split()), file=sys.stderr)
 
 
-@contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """Let SIGTERM and SIGUSR1 unwind the stack, so that what is open is closed, and end with 143."""
-    if threading.current_thread() is not threading.main_thread():  # Python handles signals there only
-        yield
-        return
-    before = {number: signal.signal(number, _terminate) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """Unwind the stack, so that what is open is closed, and end with 143."""
     raise SignalExit(exit_code_of(number))
 
 

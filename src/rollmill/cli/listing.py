@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -16,26 +15,23 @@ def list_known(
     what: Annotated[str, typer.Argument(metavar="algorithms|envs|configs", show_default=False)],
 ) -> None:
     """List the algorithms, the environments or the config files below ./configs."""
-    listings = {"algorithms": _algorithms, "envs": _environments, "configs": _configs}
-    if what not in listings:
-        raise Refused(f"list: '{what}' is unknown: {nearest(what, list(listings))}")
-    for line in text_table(list(listings[what]().items()), left=(0, 1)):
+    if what == "algorithms":
+        from rollmill.experiment import known_algorithms
+
+        listed = known_algorithms()
+    elif what == "envs":
+        from rollmill.envs.make import known_environments
+
+        listed = dict.fromkeys(known_environments(), "")
+    elif what == "configs":
+        listed = _configs()
+    else:
+        raise Refused(f"list: '{what}' is unknown: {nearest(what, ['algorithms', 'envs', 'configs'])}")
+    for line in text_table(list(listed.items()), left=(0, 1)):
         typer.echo(line)
 
 
-def _algorithms() -> Mapping[str, str]:
-    from rollmill.experiment import known_algorithms
-
-    return known_algorithms()
-
-
-def _environments() -> Mapping[str, str]:
-    from rollmill.envs.make import known_environments
-
-    return dict.fromkeys(known_environments(), "")
-
-
-def _configs() -> Mapping[str, str]:
+def _configs() -> dict[str, str]:
     from rollmill.config.load import config_files
 
     folder = Path("configs")

@@ -34,10 +34,7 @@ def profile(
     if as_json:
         typer.echo(json.dumps(profiled.record, indent=2))
     else:
-        typer.echo(
-            "\n".join(
-                [*profiled.lines, "", f"flame graph: {profiled.folder / SPEEDSCOPE}, open it at www.speedscope.app"]
-            )
-        )
+        typer.echo("\n".join(profiled.lines))
+        typer.echo(f"\nflame graph: {profiled.folder / SPEEDSCOPE}, open it at www.speedscope.app")
     if profiled.signal:
         raise typer.Exit(exit_code_of(profiled.signal))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from rollmill.config.load import Row
+    from rollmill.config.load import Loaded
 
 
 def show(
@@ -25,14 +25,13 @@ def show(
 
 
 def _config(path: Path, as_json: bool) -> str:
-    from rollmill.config.load import describe
     from rollmill.experiment import graph_text, load_config
 
     loaded = load_config(path, [])
     if as_json:
         config = loaded.config.model_dump(mode="json", by_alias=True)
         return json.dumps({"config": config, "origins": loaded.origins}, indent=2)
-    return "\n".join([*_tree(describe(loaded)), "", graph_text(loaded)])
+    return "\n".join([*_lines(loaded), "", graph_text(loaded)])
 
 
 def _run(path: Path, as_json: bool) -> str:
@@ -46,17 +45,19 @@ def _run(path: Path, as_json: bool) -> str:
     return "\n".join([*lines, "", f"  {'everything':<11}rollmill show {path} --json"])
 
 
-def _tree(rows: list[Row]) -> list[str]:
+def _lines(loaded: Loaded[Any]) -> list[str]:
     """YAML lines, the origins as comments in a column of their own."""
+    from rollmill.config.load import flattened
+
     lines: list[tuple[str, str]] = []
     above: list[str] = []
-    for row in rows:
-        *sections, key = row.path.split(".")
+    for path, given in flattened(loaded.config).items():
+        *sections, key = path.split(".")
         for depth, section in enumerate(sections):
             if sections[: depth + 1] != above[: depth + 1]:
                 lines.append(("  " * depth + f"{section}:", ""))
-        value = json.dumps(row.value, ensure_ascii=False)  # JSON is YAML, and leaves no doubt what is text
-        lines.append(("  " * len(sections) + f"{key}: {value}", f"  # {row.origin}"))
+        value = json.dumps(given, ensure_ascii=False)  # JSON is YAML, and leaves no doubt what is text
+        lines.append(("  " * len(sections) + f"{key}: {value}", f"  # {loaded.origins[path]}"))
         above = sections
     width = max(len(text) for text, _ in lines)
     return [f"{text:{width}}{origin}" if origin else text for text, origin in lines]

@@ -11,7 +11,7 @@ from rollmill.cli.config_arguments import Fragments, Overrides, laid_over
 from rollmill.errors import Refused, exit_code_of
 
 if TYPE_CHECKING:
-    from rollmill.trials.seeds import Outcome
+    from rollmill.trials.seeds import SeedsResult
 
 
 ConfigOrRun = Annotated[
@@ -22,8 +22,6 @@ ConfigOrRun = Annotated[
         show_default=False,
     ),
 ]
-Run = Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run folder from its newest good checkpoint.")]
 From = Annotated[
     Path | None,
@@ -48,8 +46,8 @@ def train(
     config: ConfigOrRun,
     overrides: Overrides = None,
     fragments: Fragments = None,
-    run: Run = None,
-    overwrite: Overwrite = False,
+    run: Annotated[Path | None, typer.Option("--run", metavar="DIR", help="The run folder to make.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run folder that exists.")] = False,
     resume: Resume = False,
     start_from: From = None,
     dev: Dev = False,
@@ -85,7 +83,7 @@ def train(
         raise typer.Exit(exit_code_of(outcome.signal))
 
 
-def _close(outcome: Outcome) -> None:
+def _close(outcome: SeedsResult) -> None:
     """Show what all seeds have reached, and end with the highest of their exit codes."""
     from rollmill.report.seeds_table import seeds_lines
 

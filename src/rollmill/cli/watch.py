@@ -12,7 +12,7 @@ import typer
 from rollmill.errors import Refused
 
 if TYPE_CHECKING:
-    from rollmill.play.watch_scene import Screen
+    from rollmill.play.watch_screen import Screen
 
 
 def watch(
@@ -74,7 +74,7 @@ def watch(
 
 def _screen(terminal: bool, http: int | None, frames: Path | None, every_frame: bool) -> Screen:
     if frames is not None:
-        from rollmill.play.watch_scene import FolderScreen
+        from rollmill.play.watch_screen import FolderScreen
 
         return FolderScreen(frames, every_frame)
     if terminal or (http is None and _is_terminal()):

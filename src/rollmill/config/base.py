@@ -39,7 +39,7 @@ class Origin(NamedTuple):
 Origins = Mapping[KeyPath, Origin]  # of every value and section that was given; () is where all of them came from
 
 
-class Problem(NamedTuple):
+class Mistake(NamedTuple):
     """One thing that is wrong with the input."""
 
     origin: Origin
@@ -52,14 +52,14 @@ def validate(schema: type[C], values: Mapping[str, Any], origins: Origins) -> C:
         # as JSON, because only there a strict tuple field takes a list
         return schema.model_validate_json(json.dumps(values))
     except ValidationError as error:
-        raise Refused(first_of(_problems(schema, error, origins))) from error
+        raise Refused(first_of(_mistakes(schema, error, origins))) from error
 
 
-def first_of(problems: Sequence[Problem]) -> str:
-    """The first problem in the file, and how many more there are."""
+def first_of(mistakes: Sequence[Mistake]) -> str:
+    """The first mistake in the file, and how many more there are."""
     # values without a line (overrides) come after those of the file, in the order they were found
-    first = min(problems, key=lambda problem: problem.origin.line or float("inf"))
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    first = min(mistakes, key=lambda mistake: mistake.origin.line or float("inf"))
+    more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
     return f"{first.origin}: {first.text}{more}"
 
 
@@ -101,25 +101,25 @@ class _Fault(NamedTuple):
     error: ErrorDetails
 
 
-def _problems(schema: type[BaseModel], error: ValidationError, origins: Origins) -> list[Problem]:
+def _mistakes(schema: type[BaseModel], error: ValidationError, origins: Origins) -> list[Mistake]:
     faults = [_locate(schema, details) for details in error.errors(include_url=False)]
     mistyped: dict[KeyPath, list[_Fault]] = {}
-    problems = []
+    mistakes = []
     for fault in faults:
         if fault.error["type"] == "missing" and any(_is_misspelling(other, fault) for other in faults):
             continue  # one mistake: the unknown key says what was meant
         if fault.error["type"] in _EXPECTED:
             mistyped.setdefault(fault.path, []).append(fault)
         elif fault.error["type"] in ("value_error", "assertion_error"):
-            problems.append(_own_words(fault, origins))
+            mistakes.append(_own_words(fault, origins))
         else:
-            problems.append(Problem(_origin(fault.path, origins), _sentence(fault)))
-    # pydantic reports an error for each member of a union. That is one problem, and none at all if one member fits
+            mistakes.append(Mistake(_origin(fault.path, origins), _sentence(fault)))
+    # pydantic reports an error for each member of a union. That is one mistake, and none at all if one member fits
     # except for an error deeper inside it.
     for path, members in mistyped.items():
         if not any(fault.path[: len(path)] == path != fault.path for fault in faults):
-            problems.append(Problem(_origin(path, origins), _mistyped(members)))
-    return problems
+            mistakes.append(Mistake(_origin(path, origins), _mistyped(members)))
+    return mistakes
 
 
 def _is_misspelling(unknown: _Fault, missing: _Fault) -> bool:
@@ -133,15 +133,15 @@ def _origin(path: KeyPath, origins: Origins) -> Origin:
     return next(origins[path[:n]] for n in range(len(path), -1, -1) if path[:n] in origins)
 
 
-def _own_words(fault: _Fault, origins: Origins) -> Problem:
+def _own_words(fault: _Fault, origins: Origins) -> Mistake:
     """The message of a validator; it names the key itself, in full or within its section."""
     text = " ".join(str(fault.error["ctx"]["error"]).split())
     for word in re.findall(r"[\w.]+", text):
         named = tuple(word.strip(".").split("."))
         for path in (named, fault.path + named):
             if path in origins:
-                return Problem(origins[path], text)
-    return Problem(_origin(fault.path, origins), text)
+                return Mistake(origins[path], text)
+    return Mistake(_origin(fault.path, origins), text)
 
 
 def _sentence(fault: _Fault) -> str:
@@ -153,7 +153,8 @@ def _sentence(fault: _Fault) -> str:
         case "missing" if isinstance(path[-1], int):
             return f"{dotted(path[:-1])}: {value} has too few items"
         case "missing" | "union_tag_not_found":
-            return f"missing key '{key}': add '{path[-1]}: …' {_below(path)}"
+            where = f"below '{dotted(path[:-1])}'" if len(path) > 1 else "at the top level"
+            return f"missing key '{key}': add '{path[-1]}: …' {where}"
         case "union_tag_invalid":
             tag = error["input"][path[-1]]
             return f"{key}: {shown(tag)} is unknown: {_choices(tag, context['expected_tags'])}"
@@ -180,10 +181,6 @@ def _mistyped(members: list[_Fault]) -> str:
     elif keys := _keys(kind):
         remedy = f"; its keys: {', '.join(keys)}"
     return f"{dotted(path)}: {shown(value)} is not {' or '.join(expected)}{remedy}"
-
-
-def _below(path: KeyPath) -> str:
-    return f"below '{dotted(path[:-1])}'" if len(path) > 1 else "at the top level"
 
 
 def _choices(given: Any, expected: str) -> str:

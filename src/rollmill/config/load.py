@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic
 
 from rollmill.config.base import C, Config, KeyPath, Origin, dotted, shown, validate
 from rollmill.config.yaml_text import parse, written
@@ -18,7 +18,7 @@ from rollmill.errors import Refused
 
 # ["train.steps=100"] of the command line, or {"train.steps": 100}; "@fast.yaml" in the first form merges that file
 Overrides = Sequence[str] | Mapping[str, Any]
-FRAGMENT = "@"
+FRAGMENT = "@"  # also written by cli/config_arguments.py
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,6 @@ class Loaded(Generic[C]):
     config: C
     origins: Mapping[str, str]  # of every leaf: "configs/ppo/cartpole.yaml:7", "override", "argument" or "default"
     path: Path | None  # None if the values were given in Python
-
-
-class Row(NamedTuple):
-    """One line of `rollmill show CONFIG`."""
-
-    path: str
-    value: Any
-    origin: str
 
 
 def load(path: Path, overrides: Overrides, schema: type[C]) -> Loaded[C]:
@@ -53,14 +45,10 @@ def build(values: Mapping[str, Any], overrides: Overrides, schema: type[C]) -> L
     return _resolve(plain, origins, overrides, schema, None)
 
 
-def describe(loaded: Loaded[C]) -> list[Row]:
-    """Every value of the config with its origin, in the order of the schema."""
-    return [Row(key, value, loaded.origins[key]) for key, value in flattened(loaded.config).items()]
-
-
-def flattened(config: Config) -> dict[str, Any]:
-    """Every value of the config by its dotted key, as JSON has it."""
-    return {dotted(key): value for key, value in _leaves(_tree(config), ())}
+def flattened(config: Config | Mapping[str, Any]) -> dict[str, Any]:
+    """Every value of the config by its dotted key, in the order of the schema, as JSON has it."""
+    tree = _tree(config) if isinstance(config, Config) else config
+    return {dotted(key): value for key, value in _leaves(tree, ())}
 
 
 def dump(config: Config) -> str:
@@ -76,10 +64,10 @@ def json_schema(schema: type[Config]) -> dict[str, Any]:
 def _resolve(
     values: dict[str, Any], origins: dict[KeyPath, Origin], overrides: Overrides, schema: type[C], path: Path | None
 ) -> Loaded[C]:
-    fragments, overrides = _divided(overrides)
-    for fragment in fragments:
-        content, given = _read_values(fragment)
-        _lay_over(content or {}, (), values, given, origins)
+    for text in () if isinstance(overrides, Mapping) else overrides:
+        if text.startswith(FRAGMENT):
+            content, given = _read_values(Path(text.removeprefix(FRAGMENT)))
+            _lay_over(content or {}, (), values, given, origins)
     for key, value in _parsed(overrides).items():
         _apply(key, value, values, origins)
     config = validate(schema, values, origins)
@@ -111,18 +99,6 @@ def _given(tree: Any, path: KeyPath) -> Iterator[KeyPath]:
 # Fragments: files with some of the keys of a config
 
 
-def with_fragments(fragments: Sequence[Path], overrides: Sequence[str]) -> list[str]:
-    """The overrides, and before them the files to merge into the config."""
-    return [*(f"{FRAGMENT}{fragment}" for fragment in fragments), *overrides]
-
-
-def _divided(overrides: Overrides) -> tuple[list[Path], Overrides]:
-    if isinstance(overrides, Mapping):
-        return [], overrides
-    fragments = [Path(text.removeprefix(FRAGMENT)) for text in overrides if text.startswith(FRAGMENT)]
-    return fragments, [text for text in overrides if not text.startswith(FRAGMENT)]
-
-
 def _lay_over(
     content: dict[str, Any],
     path: KeyPath,
@@ -150,7 +126,7 @@ def _parsed(overrides: Overrides) -> dict[KeyPath, Any]:
     if isinstance(overrides, Mapping):
         pairs = [(key, _plain(value, (key,))) for key, value in overrides.items()]
     else:
-        pairs = [_key_and_value(text) for text in overrides]
+        pairs = [_key_and_value(text) for text in overrides if not text.startswith(FRAGMENT)]
     parsed: dict[KeyPath, Any] = {}
     for key, value in pairs:
         path = tuple(key.split("."))

@@ -11,7 +11,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.reader import ReaderError
 from ruamel.yaml.representer import SafeRepresenter
 
-from rollmill.config.base import KeyPath, Origin, Problem, dotted, first_of, shown
+from rollmill.config.base import KeyPath, Mistake, Origin, dotted, first_of, shown
 from rollmill.errors import Refused
 
 _TAG = "tag:yaml.org,2002:"
@@ -57,8 +57,8 @@ def parse(text: str, origin: Callable[[int], Origin]) -> tuple[Any, dict[KeyPath
         raise Refused(f"{origin(line)}: broken YAML: character {chr(error.character)!r} isn't allowed") from None
     except RecursionError:
         raise Refused(f"{origin(1)}: nested too deeply: a config has a few levels") from None
-    if reading.problems:
-        raise Refused(first_of(reading.problems))
+    if reading.mistakes:
+        raise Refused(first_of(reading.mistakes))
     return values, reading.lines
 
 
@@ -72,11 +72,11 @@ def _broken(error: MarkedYAMLError, origin: Callable[[int], Origin]) -> str:
 
 
 class _Reading:
-    """One walk over the nodes of a YAML text, which gathers lines and problems."""
+    """One walk over the nodes of a YAML text, which gathers lines and mistakes."""
 
     def __init__(self, origin: Callable[[int], Origin], yaml: YAML) -> None:
         self.lines: dict[KeyPath, int] = {}
-        self.problems: list[Problem] = []
+        self.mistakes: list[Mistake] = []
         self._origin, self._yaml = origin, yaml
         self._open: list[Node] = []  # the nodes around the current one: an alias to one of them never ends
         self._count = 0
@@ -91,7 +91,7 @@ class _Reading:
                 return self._mapping(node, path)
             if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
                 return [self._item(item, (*path, index)) for index, item in enumerate(node.value)]
-            if isinstance(node, ScalarNode):
+            if isinstance(node, ScalarNode) and node.tag in (*_TEXT, *_NUMBERS):
                 return self._scalar(node)
             return self._complain(node, f"tag '{node.tag}' isn't allowed: a config holds plain values only")
         finally:
@@ -132,17 +132,15 @@ class _Reading:
     def _scalar(self, node: ScalarNode) -> Any:
         if node.tag in _TEXT:
             return node.value
-        if node.tag not in _NUMBERS:
-            return self._complain(node, f"tag '{node.tag}' isn't allowed: a config holds plain values only")
         try:
             return self._yaml.constructor.construct_object(node)
         except ValueError:
             return self._complain(node, f"{shown(node.value)} is not a number")
 
     def _complain(self, node: Node, text: str) -> None:
-        problem = Problem(self._origin(_line(node)), text)
-        if problem not in self.problems:  # an anchor is walked once for itself and once for each alias
-            self.problems.append(problem)
+        mistake = Mistake(self._origin(_line(node)), text)
+        if mistake not in self.mistakes:  # an anchor is walked once for itself and once for each alias
+            self.mistakes.append(mistake)
 
 
 def _line(node: Node) -> int:

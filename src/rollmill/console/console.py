@@ -41,7 +41,7 @@ KEPT = 100  # different warnings; one that holds a number is new each time, and 
 
 
 @dataclass(frozen=True)
-class Scene:
+class RunMoment:
     """A moment of a run, and how it is shown."""
 
     title: str = ""
@@ -51,7 +51,7 @@ class Scene:
     row: Row | None = None  # None before the first update
     lags: bool = False  # some unroll was older than the weights that it changed: training is asynchronous
 
-    def after(self, progress: Progress, row: Row) -> Scene:
+    def after(self, progress: Progress, row: Row) -> RunMoment:
         """The next moment, with the means over the stretch up to it."""
         return replace(self, progress=progress, row=row, lags=self.lags or row.metrics.get("lag/max", 0.0) > 0.0)
 
@@ -130,7 +130,7 @@ class ConsoleObserver:
         self._hints = tuple(hints)  # shown once, below the plan
         self._display = display
         self._window = MetricsWindow(display.interval)
-        self._scene = Scene()
+        self._moment = RunMoment()
         self._stopped: Stopped | None = None
         self._warnings: Counter[str] = Counter()  # how often each was said
         self._others = 0  # said beyond those that are kept
@@ -142,7 +142,7 @@ class ConsoleObserver:
         others = [f"{self._others} others, see the logs"] if self._others else []
         self._display.say(*(f"warning: {line}" for line in (*repeated, *others)))
         if self._stopped is not None:
-            known = {"title": self._scene.title, "run": str(self._run)}
+            known = {"title": self._moment.title, "run": str(self._run)}
             outcome = {"status": self._stopped.status, "reason": self._stopped.reason}
             # The observer of evaluations, closed before this one, has added to the file.
             found = {"evaluations": read_record(self._run / "summary.json").get("evaluations")}
@@ -153,10 +153,10 @@ class ConsoleObserver:
         # A checkpoint is no news for a person, so it ends no stretch here.
         row = None if isinstance(event, Checkpointing) else self._window.add(event)
         if isinstance(event, RunStarted):
-            self._scene = Scene(event.title, event.random_return, event.progress, event.progress)
+            self._moment = RunMoment(event.title, event.random_return, event.progress, event.progress)
             below = (takeover(event.progress), *event.plan, *self._hints)
             self._display.say(event.title, *(f"  {line}" for line in below if line))
-            self._display.show(self._scene.view())
+            self._display.show(self._moment.view())
         elif isinstance(event, Said) and event.level == "error":
             self._display.say(f"error: {event.component}: {event.text}")
         elif isinstance(event, Said) and event.level == "warning":
@@ -168,10 +168,10 @@ class ConsoleObserver:
             self._display.say(f"error: {event.component}: {event.message}")
         elif isinstance(event, Stopped):
             self._stopped = event
-            self._scene = replace(self._scene, progress=event.progress)
+            self._moment = replace(self._moment, progress=event.progress)
         if row is not None:
-            self._scene = self._scene.after(event.progress, row)
-            self._display.show(self._scene.view())
+            self._moment = self._moment.after(event.progress, row)
+            self._display.show(self._moment.view())
 
     def _warn(self, event: Said) -> None:
         """Show a warning once; further lines of it, such as a traceback, are in the log."""

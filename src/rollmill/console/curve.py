@@ -81,7 +81,7 @@ def _draw_returns(axes: Any, steps: Array, returns: Array) -> None:
     if not len(returns):
         axes.text(0.5, 0.5, "no episode has ended", transform=axes.transAxes, ha="center", color=FAINT)
         return
-    shown = np.unique(np.linspace(0, len(returns) - 1, min(len(returns), DOTS)).astype(int))
+    shown = evenly_chosen(len(returns), DOTS)
     axes.scatter(steps[shown], returns[shown], s=7, color=FAINT, alpha=0.45, linewidths=0, label="episodes")
     smooth = running_mean(returns, SMOOTHING)
     is_last = np.append(steps[1:] != steps[:-1], True)  # of its update: one point each, or the line becomes a stair
@@ -106,6 +106,11 @@ def running_mean(values: Array, size: int) -> Array:
     begins = np.maximum(0, ends - size)
     means: Array = (sums[ends] - sums[begins]) / (ends - begins)
     return means
+
+
+def evenly_chosen(count: int, most: int) -> Array:
+    """Indices of at most so many of `count` values, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, max(0, count - 1), min(count, most)).astype(int))
 
 
 def _short_count(value: float, _position: int) -> str:

@@ -12,6 +12,7 @@ from rollmill.events import Event, RunStarted
 from rollmill.launch.children import Child, rollmill_command
 from rollmill.launch.helper import start_helper
 from rollmill.observe.observer import Overflow
+from rollmill.persist.writing import last_line
 
 LOOK_SECONDS = 0.25  # between two looks at the file and the keys
 KEY = "w"
@@ -94,8 +95,7 @@ class WatchObserver:
         if self._process.exit_code is not None:
             code = self._process.end()
             self._process, self._is_over = None, True
-            last = self._log.read_text(encoding="utf-8", errors="replace").strip().rpartition("\n")[2]
-            self._say(f"warning: watch: {last.removeprefix('rollmill: ') or f'ended with code {code}'}")
+            self._say(f"warning: watch: {last_line(self._log) or f'ended with code {code}'}")
         elif not self._is_announced and (page := _PAGE.search(self._output.read_text(errors="replace"))):
             self._is_announced = True
             self._say(page[0])

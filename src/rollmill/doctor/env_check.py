@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -12,8 +11,7 @@ from numpy.random import Generator
 
 from rollmill import seeding, spaces
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.group import EnvironmentFailed
-from rollmill.envs.make import make_group
+from rollmill.envs.make import opened_group
 from rollmill.types import Array, FrameStack
 
 STEPS = 20  # enough for an episode's start and, in most small tasks, its end
@@ -32,8 +30,7 @@ class EnvSpaces(NamedTuple):
 def check_group(config: EnvConfig) -> EnvSpaces:
     """Play a few random steps and refuse an environment that doesn't match its spaces, naming environment and step."""
     size = min(2, config.group_size)
-    group = make_group(config, size, verify=True)
-    try:
+    with opened_group(config, size, verify=True) as group:
         generator = seeding.generator(0, "check")
         everyone = np.ones(size, bool)
         over = everyone
@@ -44,9 +41,6 @@ def check_group(config: EnvConfig) -> EnvSpaces:
         return EnvSpaces(
             group.observation_space, group.action_space, group.frame_skip, group.snapshot_size, group.stacks
         )
-    finally:
-        with suppress(EnvironmentFailed):  # an environment that fails to close can still be trained on
-            group.close()
 
 
 def random_actions(space: gym.Space[Any], size: int, generator: Generator) -> Array:

@@ -46,11 +46,7 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
         train=config.train,
         runtime=config.runtime,
         recipe=recipe,
-        observation_space=spaces.observation_space,
-        action_space=spaces.action_space,
-        frame_skip=spaces.frame_skip,
-        snapshot_size=spaces.snapshot_size,
-        stacks=spaces.stacks,
+        **spaces._asdict(),
         spare_slots=spare_slots,
     )
     network = blueprint.network("cpu")

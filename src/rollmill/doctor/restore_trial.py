@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from time import monotonic
 
 import numpy as np
@@ -17,7 +17,7 @@ from rollmill.algorithms.registry import find_recipe
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, EnvironmentFailed
-from rollmill.envs.make import make_group
+from rollmill.envs.make import opened_group
 from rollmill.envs.snapshot_bytes import row_bytes
 from rollmill.errors import RollmillError
 from rollmill.settings import ExperimentConfig
@@ -53,9 +53,7 @@ def resume_grade(config: EnvConfig, seconds: float = 2.0) -> str:
     with ExitStack() as closing:
 
         def fresh_player() -> _Player:
-            player = _Player(make_group(config, min(2, config.group_size)))
-            closing.callback(player.close)
-            return player
+            return _Player(closing.enter_context(opened_group(config, min(2, config.group_size))))
 
         try:
             fault = _trial(fresh_player, seeding.generator(0, "resume trial"), monotonic(), seconds)
@@ -147,11 +145,6 @@ class _Player:
     def shown(self) -> list[bytes]:
         """The observations of all rows."""
         return [row_bytes(self.group.obs, k) for k in range(self.group.size)]
-
-    def close(self) -> None:
-        """Close the environments; errors are ignored, they don't concern restoring."""
-        with suppress(Exception):
-            self.group.close()
 
     def _refuse_troubles(self) -> None:
         if self.group.troubles:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from inspect import signature
 from typing import Any
 
@@ -16,7 +17,7 @@ from rollmill.envs.group import EnvGroup
 from rollmill.envs.gym_group import GymGroup
 from rollmill.envs.names import suggest
 from rollmill.envs.preprocessing import PreviousGroup, StackedGroup
-from rollmill.errors import Refused
+from rollmill.errors import Refused, RollmillError
 
 Constructor = Callable[[], gym.Env[Any, Any]]
 
@@ -31,6 +32,17 @@ def make_group(config: EnvConfig, size: int | None = None, verify: bool = False,
     if config.stacked_frames > 1 and not config.is_atari:  # which stacks its own frames
         group = StackedGroup(group, config.stacked_frames)
     return PreviousGroup(group) if config.previous else group
+
+
+@contextmanager
+def opened_group(config: EnvConfig, size: int, verify: bool = False, pictures: bool = False) -> Iterator[EnvGroup]:
+    """A group that is closed at the end; failures to close are ignored, because its episodes are over."""
+    group = make_group(config, size, verify, pictures)
+    try:
+        yield group
+    finally:
+        with suppress(RollmillError):
+            group.close()
 
 
 def known_environments() -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from time import monotonic
 from types import FrameType
 
@@ -36,19 +36,9 @@ class Interruption:
         """Who wants it, for people."""
         return signal.Signals(self.signal).name if self.signal else "stop()"
 
-    @contextmanager
-    def by_signals(self) -> Iterator[None]:
+    def by_signals(self) -> AbstractContextManager[None]:
         """The first Ctrl-C, SIGTERM, SIGUSR1 (Slurm's warning) or SIGHUP ends the run in order, the second at once."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._handle) for number in self._heard}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                with suppress(ValueError, TypeError):  # closed by another thread; a handler that isn't Python's
-                    signal.signal(number, handler)
+        return signals_handled(self._heard, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.is_wanted and monotonic() - self._signalled < ONE_SIGNAL_SECONDS:
@@ -57,3 +47,18 @@ class Interruption:
             raise KeyboardInterrupt if number == signal.SIGINT else SignalExit(exit_code_of(number))
         self.signal, self._signalled = number, monotonic()
         self.request()
+
+
+@contextmanager
+def signals_handled(numbers: Iterable[int], handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle these signals in this way meanwhile; nothing outside of the main thread, where Python handles none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            with suppress(ValueError, TypeError):  # closed by another thread; a handler that isn't Python's
+                signal.signal(number, handler)

@@ -126,7 +126,9 @@ class Checkpoints:
 
         After an OSError the new one may be missing; all others are as they were. A folder that is gone is made again.
         """
-        self._make_folder()
+        if not self.folder.is_dir():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(self.folder.parent)
         self._sweep()
         name = _Name(
             content.update, max((n.attempt + 1 for n in self._names() if n.update == content.update), default=0)
@@ -196,11 +198,6 @@ class Checkpoints:
 
     def _hidden(self, kind: str, name: str) -> Path:
         return self.folder / f".{kind}-{name}-{os.getpid()}"
-
-    def _make_folder(self) -> None:
-        if not self.folder.is_dir():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(self.folder.parent)
 
     def _names(self) -> set[_Name]:
         try:

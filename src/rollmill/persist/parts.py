@@ -176,24 +176,21 @@ class Checkpoint:
         """The bytes of a regular file of at most `most` bytes."""
         try:
             # a symbolic link may lead anywhere, and a fifo would wait for ever
-            descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                status = os.fstat(descriptor)
+            special = os.O_NOFOLLOW | os.O_NONBLOCK
+            with open(self._folder / name, "rb", opener=lambda file, flags: os.open(file, flags | special)) as file:
+                status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise Damaged(self.path, f"{name} is not a plain file")
                 if status.st_size > most:
                     raise Damaged(self.path, f"{name} is too long: {status.st_size} bytes instead of {most}")
-                with open(descriptor, "rb", closefd=False) as file:
-                    return file.read(status.st_size)
-            finally:
-                os.close(descriptor)
+                return file.read(status.st_size)
         except FileNotFoundError:
             reason = f"{name} is missing" if self._folder.exists() else "there is no such folder"
             raise Damaged(self.path, reason) from None
         except NotADirectoryError:
             raise Damaged(self.path, "is not a folder") from None
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENXIO):
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise Damaged(self.path, f"{name} is not a plain file") from None
             raise Unjudged(self.path, f"{name} can't be read: {_words(error)}") from error
         except MemoryError:

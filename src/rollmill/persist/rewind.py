@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rollmill.events import EpisodesEnded, Progress
-from rollmill.persist.writing import write_atomically
+from rollmill.persist.writing import tail, write_atomically
 
 Piece = tuple[bytes, bool]  # a line or record, and whether it stays
 
@@ -27,22 +27,18 @@ def trim(run: Path, env_steps: int) -> None:
     for path in sorted((run / "tensorboard").glob("events.out.tfevents.*")):
         _sift(path, lambda file: _records(file, env_steps))
     for path in (run / "logs").glob("*.log"):
-        _end_last_line(path)
+        if "".join(tail(path, 1)):  # the last line was cut short: the next begins a line of its own
+            with path.open("ab") as file:
+                file.write(b"\n")
 
 
 def last_episodes(run: Path, size: int = 100) -> EpisodesEnded:
     """The last episodes in episodes.csv, oldest first; none if there is no such file."""
-    path = run / "episodes.csv"
-    if not path.exists():
-        return EpisodesEnded(Progress(), (), (), ())
-    with path.open("rb") as file:
-        header = file.readline().decode()
-        begin = file.tell()
-        file.seek(max(begin, os.fstat(file.fileno()).st_size - 200 * size))  # a line is shorter than 200 bytes
-        if file.tell() > begin:
-            file.readline()  # the rest of a line
-        lines = [line.decode() for line in file if line.endswith(b"\n")]
-    rows = list(csv.DictReader([header, *lines[-size:]]))
+    path, rows = run / "episodes.csv", []
+    # A line is shorter than 200 bytes. The first is the header or cut, the last is empty or not finished.
+    if lines := tail(path, 200 * (size + 2))[1:-1]:
+        with path.open(encoding="utf-8") as file:
+            rows = list(csv.DictReader([file.readline(), *lines[-size:]]))
     return EpisodesEnded(
         Progress(),
         tuple(float(row["return"]) for row in rows),
@@ -114,13 +110,3 @@ def _records(file: BinaryIO, env_steps: int) -> Iterator[Piece]:
         except DecodeError:
             return
         yield head + body, step <= env_steps
-
-
-def _end_last_line(path: Path) -> None:
-    """Let what follows a line that was cut short begin a line of its own."""
-    with path.open("rb+") as file:
-        if file.seek(0, os.SEEK_END) == 0:
-            return
-        file.seek(-1, os.SEEK_END)
-        if file.read(1) != b"\n":
-            file.write(b"\n")

@@ -41,10 +41,8 @@ class RunFolder:
     def create(cls, path: Path | None, name: str, overwrite: bool) -> RunFolder:
         """Make the folder; one that exists is touched only on request, and only if it is a run."""
         if path is None:
-            return cls._create_named(name)
-        if path.exists() or path.is_symlink():
-            if path.is_dir() and not any(path.iterdir()):
-                return cls(path)
+            return cls(make_timed_folder(Path("runs"), name, "--run"))
+        if not is_free(path):
             if not overwrite:
                 raise Refused(f"--run {path} exists; choose another folder, or --overwrite to replace it")
             if path.is_symlink():
@@ -54,26 +52,8 @@ class RunFolder:
             _refuse_living(path)
             with cls(path).locked():  # also one that is only just starting
                 shutil.rmtree(path)
-        try:
-            path.mkdir(parents=True)
-        except OSError as error:
-            raise Refused(f"--run {path} can't be made: {error.strerror}; choose another folder") from error
+        make_folder(path, "--run")
         return cls(path)
-
-    @classmethod
-    def _create_named(cls, name: str) -> RunFolder:
-        """runs/<name>-<time>; a number is added while another process takes the name at the same moment."""
-        stem = f"{re.sub(r'[^A-Za-z0-9.]+', '-', name).strip('-').lower()}-{time.strftime('%Y%m%d-%H%M%S')}"
-        for attempt in range(1000):
-            path = Path("runs") / (f"{stem}-{attempt}" if attempt else stem)
-            try:
-                path.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            except OSError as error:
-                raise Refused(f"{path} can't be made: {error.strerror}; choose a folder with --run") from error
-            return cls(path)
-        raise Refused("runs/ is full of runs of this second; choose a folder with --run")
 
     @property
     def logs(self) -> Path:
@@ -163,6 +143,42 @@ class RunFolder:
             yield
         finally:
             os.close(handle)
+
+
+def is_free(path: Path) -> bool:
+    """Whether a new folder may be made there: the path is an empty folder, or not in use."""
+    return not any(path.iterdir()) if path.is_dir() else not os.path.lexists(path)
+
+
+def make_folder(path: Path, option: str) -> None:
+    """Make a folder that the user has named by this option, unless it exists."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"{option} {path} can't be made: {error.strerror}; choose another folder") from error
+
+
+def make_output_folder(path: Path) -> Path:
+    """The folder that `--out` names; refused if there is something in it."""
+    if not is_free(path):
+        raise Refused(f"--out {path} exists and is not empty; choose another folder")
+    make_folder(path, "--out")
+    return path
+
+
+def make_timed_folder(above: Path, name: str, option: str) -> Path:
+    """<above>/<name>-<time>; a number is added while another process takes the name at the same moment."""
+    stem = re.sub(r"[^A-Za-z0-9.]+", "-", f"{name}-{time.strftime('%Y%m%d-%H%M%S')}").strip("-").lower()
+    for attempt in range(1000):
+        path = above / (f"{stem}-{attempt}" if attempt else stem)
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise Refused(f"{path} can't be made: {error.strerror}; choose a folder with {option}") from error
+        return path
+    raise Refused(f"{above} is full of folders of this second; choose another one with {option}")
 
 
 def _refuse_living(path: Path) -> None:

@@ -140,6 +140,22 @@ def read_record(file: Path) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
+def last_line(output: Path) -> str:
+    """The last line that a process printed; empty if there is none."""
+    lines = tail(output)
+    return next((line.removeprefix("rollmill: ") for line in reversed(lines) if line.strip()), "")
+
+
+def tail(file: Path, size: int = 8192) -> list[str]:
+    """The lines in the last bytes of a file; the first and the last may be cut. Empty if it can't be read."""
+    try:
+        with file.open("rb") as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - size))
+            return opened.read().decode("utf-8", "replace").split("\n")
+    except OSError:
+        return []
+
+
 def unused(path: Path) -> Path:
     """The path, or the path with the first number appended (2, 3, …) that is not in use."""
     numbered = (path.with_name(f"{path.name}.{number}") for number in count(2))
@@ -148,17 +164,17 @@ def unused(path: Path) -> Path:
 
 def to_json(record: Mapping[str, Any], indent: int | None = None) -> str:
     """Strict JSON: NaN and infinities, which JSON lacks, become null."""
-    return json.dumps(_plain(record), indent=indent, allow_nan=False, ensure_ascii=False)
+    return json.dumps(json_value(record), indent=indent, allow_nan=False, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """The value in the types that JSON has: arrays as lists, null for NaN and infinities, text for all others."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bool | int | str) or value is None:
-        return value
-    if isinstance(value, Path):
-        return str(value)
-    number = float(value)  # numpy scalars among others
-    return number if math.isfinite(number) else None
+        return [json_value(item) for item in value]
+    if hasattr(value, "tolist"):  # an array, or a scalar of numpy
+        return json_value(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) or value is None else str(value)

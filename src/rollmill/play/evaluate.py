@@ -3,7 +3,7 @@
 1. `request.checked` and `request.prepare`: refuse what can't be played; the job, and a folder for its results.
 2. `_Session._play`, `_play_baselines`: a pool (`pool.py`) plays units of episodes (`units.py`), the player's own first.
 3. In each process a `UnitPlayer` makes environments and players and runs `play_episodes` (`playing.py`), with a
-   `Recorder` as witness where trajectories or videos are wanted.
+   `Recorder` as listener where trajectories or videos are wanted.
 4. `EvaluationFolder` writes each episode as it ends, and the statistics; `closing_table` shows them.
 """
 
@@ -93,10 +93,10 @@ class _Session:
 
     def run(self) -> Evaluation:
         """All of it; whatever ends it, what was played is kept."""
-        status = "failed"
+        status, workers = "failed", self._request.workers
         try:
             with watchdog(self._job.env_seconds, self._job.recording.folder / "stacks.txt"):
-                with closing(self._pool()) as pool:
+                with closing(SerialPool(self._job) if workers == 1 else ProcessPool(self._job, workers)) as pool:
                     self._play(pool)
                     self._play_baselines(pool)
                 if not self._interruption.is_wanted:
@@ -111,9 +111,6 @@ class _Session:
             record = self._output.finish(status)
         self._display.say(*closing_table(record, self._output.folder))
         return Evaluation(self._output.folder, status, self._interruption.signal, record)
-
-    def _pool(self) -> SerialPool | ProcessPool:
-        return SerialPool(self._job) if self._request.workers == 1 else ProcessPool(self._job, self._request.workers)
 
     def _play(self, pool: SerialPool | ProcessPool) -> None:
         """The player's own episodes."""

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollmill.console.text_table import text_table
-from rollmill.errors import Refused
 from rollmill.observe.phrases import amount, clock, count, some
 from rollmill.persist.writing import AppendedFile, to_json, write_atomically
 from rollmill.play.playing import Played
@@ -32,29 +29,6 @@ RESAMPLES = 10_000
 CONFIDENCE = 0.95
 KINDS = {"trajectories": ("*.npz", "trajectory", "trajectories"), "video": ("*.mp4", "video", "videos")}
 _CHUNK = 4_000_000  # numbers drawn at once
-
-
-def make_folder(given: Path | None, above: Path, stem: str) -> Path:
-    """The folder to write to: the one given if it is new or empty, otherwise one named by the time of day."""
-    if given is not None:
-        if given.exists() and not (given.is_dir() and not any(given.iterdir())):
-            raise Refused(f"--out {given} exists and is not empty; choose another folder")
-        try:
-            given.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Refused(f"--out {given} can't be made: {error.strerror}; choose another folder") from error
-        return given
-    name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{stem}{time.strftime('%Y%m%d-%H%M%S')}").strip("-").lower()
-    for attempt in range(1000):
-        path = above / (f"{name}-{attempt}" if attempt else name)
-        try:
-            path.mkdir(parents=True)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise Refused(f"{path} can't be made: {error.strerror}; choose a folder with --out") from error
-        return path
-    raise Refused(f"{above} is full of evaluations of this second; choose a folder with --out")
 
 
 class EvaluationFolder:

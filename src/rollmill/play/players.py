@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rollmill.algorithms.policy import Policy
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.group import EnvGroup
+from rollmill.nested import Nested
 from rollmill.seeding import generator, integer_seed
 from rollmill.types import Array
 
@@ -41,19 +42,19 @@ class EpisodeDraws:
         self._rows = np.arange(size)
         self._step = np.zeros(size, np.int64)
         self._episode = np.zeros(size, np.int64)
-        self._told: dict[int, int] = {}  # seeds of episodes that begin with the next step
+        self._coming: dict[int, int] = {}  # seeds of episodes that begin with the next step
         self._generators = [generator(seed, "player", k) for k in range(size)]
         first = draw(self._generators[0], CHUNK)
         self._drawn = np.zeros((size, *first.shape), first.dtype)
 
     def begin(self, k: int, seed: int) -> None:
         """Row k begins an episode of this seed."""
-        self._told[k] = seed
+        self._coming[k] = seed
 
     def take(self, reset: NDArray[np.bool_]) -> Array:
         """The numbers of this step, [K, …]."""
         for k in np.flatnonzero(reset).tolist():
-            seed = self._told.pop(k, None)
+            seed = self._coming.pop(k, None)
             if seed is None:
                 seed = integer_seed(self._seed, "player", k, int(self._episode[k]))
             self._episode[k] += 1
@@ -83,9 +84,13 @@ class PolicyPlayer:
             self._draws.begin(k, seed)
 
     def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
+        """Decide for a group."""
+        return self.decide(group.obs, reset)
+
+    def decide(self, obs: Nested, reset: NDArray[np.bool_]) -> Array:
         """Decide, and remember what a recurrent policy remembers."""
         noise = None if self._draws is None else self._draws.take(reset)
-        decision = self._policy.act(group.obs, self._state, reset, noise)
+        decision = self._policy.act(obs, self._state, reset, noise)
         self._state = decision.state
         scale = self._policy.network.scale
         return decision.action if scale is None else scale(decision.action)

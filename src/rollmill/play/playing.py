@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
@@ -19,9 +18,8 @@ import numpy as np
 from rollmill.algorithms.policy import Policy
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup, StepResult
-from rollmill.envs.make import make_group
+from rollmill.envs.make import opened_group
 from rollmill.envs.player import MakePlayer, Player
-from rollmill.errors import RollmillError
 from rollmill.intervals import deviation
 from rollmill.play.players import PolicyPlayer, RandomPlayer, SeededPlayer
 from rollmill.seeding import episode_seed, integer_seed
@@ -50,7 +48,7 @@ class Played(NamedTuple):
     failure: str = ""  # why it could not be played to its end; its numbers are then those up to there
 
 
-class Witness(Protocol):
+class EpisodeListener(Protocol):
     """Sees everything that happens in a row; what it wants to keep of the group's arrays it copies."""
 
     def begin(self, k: int, episode: Episode, group: EnvGroup) -> None:
@@ -70,7 +68,7 @@ def play_episodes(
     group: EnvGroup,
     player: Player,
     rows: Sequence[Iterable[Episode]],
-    witness: Witness | None = None,
+    listener: EpisodeListener | None = None,
     may_begin: Callable[[], bool] = lambda: True,
     may_continue: Callable[[], bool] = lambda: True,
 ) -> Iterator[Played]:
@@ -94,7 +92,7 @@ def play_episodes(
             state.begin(k, queues[k].popleft())
         if fresh:
             group.reset(reset, state.seeds)
-            yield from state.failed().values()  # without the witness: nothing was shown yet
+            yield from state.failed().values()  # without the listener: nothing was shown yet
         if not running or not may_continue():
             return
         active = np.zeros(group.size, np.bool_)
@@ -103,21 +101,21 @@ def play_episodes(
         for k in np.flatnonzero(reset).tolist():
             if isinstance(player, SeededPlayer):
                 player.begin(k, int(state.seeds[k]))
-            if witness is not None:
-                witness.begin(k, running[k][0], group)
+            if listener is not None:
+                listener.begin(k, running[k][0], group)
         action = player(group, reset)
         result = group.step(action, active)
         done = state.failed()
         state.total += result.reward
         state.length += active
-        if witness is not None:
+        if listener is not None:
             for k in running:
-                witness.step(k, group, action, result)
+                listener.step(k, group, action, result)
         over = [k for k in np.flatnonzero(result.terminated | result.truncated).tolist() if k in running]
         done |= {k: state.end(k, bool(result.terminated[k]), bool(result.truncated[k])) for k in over}
         for k, played in done.items():
-            if witness is not None:
-                witness.end(k, played)
+            if listener is not None:
+                listener.end(k, played)
             yield played
 
 
@@ -208,19 +206,15 @@ def _play(
         [Episode(number, episode_seed(seed, 0, k, number // size)) for number in range(k, episodes, size)]
         for k in range(size)
     ]
-    group = make_group(config, size)
-    started = perf_counter()
+    with opened_group(config, size) as group:
+        started = perf_counter()
 
-    def may_begin() -> bool:
-        return perf_counter() - started <= seconds
+        def may_begin() -> bool:
+            return perf_counter() - started <= seconds
 
-    def may_continue() -> bool:
-        return not is_unwanted() and perf_counter() - started < GIVE_UP * seconds
+        def may_continue() -> bool:
+            return not is_unwanted() and perf_counter() - started < GIVE_UP * seconds
 
-    try:
         playing = play_episodes(group, make_player(size), rows, None, may_begin, may_continue)
         returns = [played.total for played in playing if not played.failure]
         return Scored(tuple(returns), perf_counter() - started)
-    finally:
-        with suppress(RollmillError):  # the score is known; an environment that won't close doesn't change it
-            group.close()

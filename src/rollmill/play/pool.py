@@ -22,6 +22,7 @@ from typing import Any
 
 from rollmill.errors import Refused, WorkerFailed
 from rollmill.launch.children import Child, child_variables, program
+from rollmill.launch.json_lines import write_line
 from rollmill.launch.proc import die_with, kill_group
 from rollmill.launch.process import set_threads
 from rollmill.launch.pulse import watchdog
@@ -194,16 +195,16 @@ def main() -> None:
         job: Job = pickle.load(file)
     try:
         with watchdog(job.env_seconds, job.recording.folder / "stacks.txt"), closing(UnitPlayer(job)) as player:
-            _report(reports, kind="ready")
+            write_line(reports, kind="ready")
             for line in sys.stdin.buffer:
                 number, rows = json.loads(line)
                 unit = Unit(number, tuple(None if row is None else Episode(*row) for row in rows))
                 for played in player.play(unit, _is_input_open()):
-                    _report(reports, kind="played", played=played)
-                _report(reports, kind="ready")
+                    write_line(reports, kind="played", played=played)
+                write_line(reports, kind="ready")
     except Exception as error:
         message = {"message": str(error) or type(error).__name__, "refused": isinstance(error, Refused)}
-        _report(reports, kind="error", traceback=traceback.format_exc(), **message)
+        write_line(reports, kind="error", traceback=traceback.format_exc(), **message)
         raise SystemExit(1) from None
 
 
@@ -220,9 +221,3 @@ def _is_input_open() -> Callable[[], bool]:
         return is_open
 
     return check
-
-
-def _report(reports: int, **message: Any) -> None:
-    data = json.dumps(message).encode() + b"\n"
-    while data:
-        data = data[os.write(reports, data) :]

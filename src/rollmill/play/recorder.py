@@ -12,9 +12,8 @@ episode, seed, return      single numbers
 from __future__ import annotations
 
 import json
-import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -25,7 +24,7 @@ import numpy as np
 
 from rollmill.envs.group import EnvGroup, StepResult
 from rollmill.nested import Nested
-from rollmill.persist.writing import DraftFile
+from rollmill.persist.writing import DraftFile, json_value
 from rollmill.play.playing import Episode, Played
 from rollmill.play.video import VideoFile
 from rollmill.types import Array
@@ -66,7 +65,7 @@ class Recording:
 
 
 class Recorder:
-    """A `Witness` that writes files; each appears when its episode is over."""
+    """An `EpisodeListener` that writes files; each appears when its episode is over."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -122,7 +121,7 @@ class TrajectoryFile:
         for name, leaf in _named_leaves("observation", group.obs):
             self._add(name, leaf[k])
         if self._info_lines is not None:
-            self._info_lines.write(json.dumps(_plain(group.info(k)), allow_nan=False) + "\n")
+            self._info_lines.write(json.dumps(json_value(group.info(k)), allow_nan=False) + "\n")
 
     def step(self, group: EnvGroup, k: int, action: Array, result: StepResult) -> None:
         """Row k took its action and shows what followed."""
@@ -200,16 +199,3 @@ def _named_leaves(name: str, tree: Nested) -> Iterator[tuple[str, Array]]:
             yield from _named_leaves(f"{name}/{key}", part)
     else:
         yield name, tree
-
-
-def _plain(value: Any) -> Any:
-    """What JSON has no words for, in words that it has; null for what is not finite."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, bool | int | str) or value is None else str(value)

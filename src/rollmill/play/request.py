@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,15 @@ from rollmill.config.base import Config
 from rollmill.config.load import Overrides, build
 from rollmill.doctor.env_check import random_actions
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.make import make_group
-from rollmill.errors import Refused, RollmillError
+from rollmill.envs.make import opened_group
+from rollmill.errors import Refused
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import watchdog
 from rollmill.models.weights import parameters_sha256
 from rollmill.numerics import require
 from rollmill.persist.newest_weights import Weights
 from rollmill.persist.parts import package_version
-from rollmill.persist.run_folder import PACKAGES, git_commit
-from rollmill.play.evaluation_folder import make_folder
+from rollmill.persist.run_folder import PACKAGES, git_commit, make_output_folder, make_timed_folder
 from rollmill.play.named_players import PlayerSpec, baselines_of, parse_player
 from rollmill.play.recorder import Recording
 from rollmill.play.trained_policy import PolicySource, Subject, open_subject
@@ -92,8 +90,9 @@ def prepare(request: Request) -> tuple[Job, dict[str, Any]]:
         PolicySource(subject.config, observation_space, space).refresh(weights.arrays, request.run or weights.path)
         player = PlayerSpec("policy", "sample" if request.greedy is False else "greedy")
     others = [other for other in baselines_of(env, space) if other != player] if request.baselines else []
-    above, stem = (subject.run / "evaluations", "") if subject else (Path("runs"), f"evaluate-{player}-{env.id}-")
-    recording = Recording(make_folder(request.out, above, stem), request.video, request.dump, request.info)
+    above, name = (subject.run / "evaluations", "") if subject else (Path("runs"), f"evaluate-{player}-{env.id}")
+    folder = make_output_folder(request.out) if request.out else make_timed_folder(above, name, "--out")
+    recording = Recording(folder, request.video, request.dump, request.info)
     job = Job(
         env=env,
         size=_size(env.group_size, request.episodes),
@@ -149,17 +148,13 @@ def _try_out(env: EnvConfig, draws: bool) -> tuple[gym.Space[Any], gym.Space[Any
     """Make the environment, take a step, draw it if it is to be drawn; its spaces."""
     if draws:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # many draw with SDL, which looks for a screen and complains
-    group = make_group(env, 1, verify=True, pictures=draws)
-    try:
+    with opened_group(env, 1, verify=True, pictures=draws) as group:
         one = np.ones(1, np.bool_)
         group.reset(one, np.zeros(1, np.int64))
         group.step(random_actions(group.action_space, 1, generator(0, "check")), one)
         if draws:
             group.render(0)
         return group.observation_space, group.action_space
-    finally:
-        with suppress(RollmillError):
-            group.close()
 
 
 def _size(group_size: int, episodes: int | None) -> int:

@@ -108,10 +108,8 @@ class LoadedPolicy:
         self.env = env  # that it was trained on
         self.observation_space, self.action_space = observation_space, action_space
         self._spec = spaces.observation_spec(observation_space)
-        self._policy: Policy | None = None
-        self._size = 0
-        self._state: Nested = {}
-        self._is_first = np.zeros(0, np.bool_)
+        self._player: PolicyPlayer | None = None
+        self._is_first = np.zeros(0, np.bool_)  # by row
 
     def __repr__(self) -> str:
         return f"LoadedPolicy({self.env.id!r})"
@@ -135,19 +133,13 @@ class LoadedPolicy:
         is_single = nested.first_leaf(arrays).ndim == len(nested.first_leaf(self._spec).shape)
         if is_single:
             arrays = nested.map_leaves(lambda leaf: leaf[None], arrays)
-        self._resize(len(nested.first_leaf(arrays)))
-        assert self._policy is not None
-        decision = self._policy.act(arrays, self._state, self._is_first, None)
-        self._state, self._is_first = decision.state, np.zeros(self._size, np.bool_)
-        scale = self._policy.network.scale
-        chosen = decision.action if scale is None else scale(decision.action)
+        size = len(nested.first_leaf(arrays))
+        if self._player is None or size != len(self._is_first):
+            self._player, self._is_first = PolicyPlayer(self._make(size)), np.ones(size, np.bool_)
+        chosen = self._player.decide(arrays, self._is_first)
+        self._is_first = np.zeros(size, np.bool_)
         action: Array = spaces.to_environment(self.action_space, chosen)
         return action[0] if is_single else action
-
-    def _resize(self, size: int) -> None:
-        if size != self._size:
-            self._policy, self._size = self._make(size), size
-            self._state, self._is_first = self._policy.initial_state(), np.ones(size, np.bool_)
 
 
 def load(run: str | Path) -> LoadedPolicy:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -81,12 +81,12 @@ class VideoFile:
 def write_grid(videos: Sequence[Path], path: Path) -> None:
     """All the videos side by side in one; those that are over stop and are dimmed until the last one is."""
     with ExitStack() as stack:
-        sources = [_Source(video) for video in videos]
-        for source in sources:
-            stack.callback(source.close)
+        sources = [stack.enter_context(closing(_Source(video))) for video in videos]
         columns = math.ceil(math.sqrt(len(sources)))
         rows = math.ceil(len(sources) / columns)
-        height, width = _tile(sources[0], columns, rows)
+        height, width = sources[0].size
+        scale = min(1.0, GRID_SIZE[0] / (columns * width), GRID_SIZE[1] / (rows * height))
+        height, width = (max(2, int(side * scale) // 2 * 2) for side in (height, width))  # a codec needs even ones
         target = VideoFile(path, float(sources[0].rate))
         stack.callback(target.discard)  # does nothing to a file that has its name
         canvas = np.zeros((rows * height, columns * width, 3), np.uint8)
@@ -122,10 +122,3 @@ class _Source:
 
     def close(self) -> None:
         self._container.close()
-
-
-def _tile(source: _Source, columns: int, rows: int) -> tuple[int, int]:
-    """Height and width of one picture in the grid: even, and no larger than it is."""
-    height, width = source.size
-    scale = min(1.0, GRID_SIZE[0] / (columns * width), GRID_SIZE[1] / (rows * height))
-    return tuple(max(2, int(side * scale) // 2 * 2) for side in (height, width))  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Scenes on a web page of this machine; nothing is loaded from elsewhere, and no other machine can connect."""
+"""Frames on a web page of this machine; nothing is loaded from elsewhere, and no other machine can connect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from rollmill.errors import Refused
 from rollmill.persist.writing import to_json
 from rollmill.play.pictures import png_bytes
-from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_screen import WatchFrame
 
 ADDRESS = "127.0.0.1"
 POLL_SECONDS = 2.0  # that a request for the next picture may wait
@@ -27,20 +27,19 @@ PAGES = {
 
 
 class PageScreen:
-    """Serves a page with the newest scene; a viewer asks for the next one when it has drawn the last."""
+    """Serves a page with the newest frame; a viewer asks for the next one when it has drawn the last."""
 
     most_per_second = 30.0
 
     def __init__(self, port: int) -> None:
         try:
             self._server = _Server(port, self)
-        except (OSError, OverflowError) as error:
-            is_taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-            why = "the port is taken" if is_taken else str(getattr(error, "strerror", None) or error)
+        except OSError as error:
+            why = "the port is taken" if error.errno == errno.EADDRINUSE else error.strerror
             raise Refused(f"--http {port}: {why}; 0 takes any free one") from None
         self._changed = threading.Condition()
-        self._number = 0  # of scenes so far
-        self._scene: Scene | None = None
+        self._number = 0  # of frames so far
+        self._frame: WatchFrame | None = None
         self._message = "starting"
         self._asked = 0.0  # time of a viewer's last request
         self._waiting = 0  # viewers
@@ -58,10 +57,10 @@ class PageScreen:
         """Whether a page is open somewhere."""
         return self._waiting > 0 or time.monotonic() - self._asked < AWAY_SECONDS
 
-    def show(self, scene: Scene) -> None:
+    def show(self, frame: WatchFrame) -> None:
         """Let every viewer have it."""
         with self._changed:
-            self._scene = scene
+            self._frame = frame
             self._number += 1
             self._changed.notify_all()
 
@@ -78,8 +77,8 @@ class PageScreen:
         self._server.server_close()
         self._thread.join()
 
-    def next_scene(self, after: int) -> tuple[int, Scene | None, str]:
-        """The newest scene once its number is another than `after`, with its number; the same after a while."""
+    def next_frame(self, after: int) -> tuple[int, WatchFrame | None, str]:
+        """The newest frame once its number is another than `after`, with its number; the same after a while."""
         with self._changed:
             self._waiting += 1
             try:
@@ -87,12 +86,12 @@ class PageScreen:
             finally:
                 self._waiting -= 1
                 self._asked = time.monotonic()
-            return self._number, self._scene, self._message
+            return self._number, self._frame, self._message
 
-    def encoded(self, number: int, scene: Scene) -> bytes:
+    def encoded(self, number: int, frame: WatchFrame) -> bytes:
         """The picture as PNG; several viewers share the work, and without one there is none."""
         if self._encoded[0] != number:
-            self._encoded = number, png_bytes(scene.picture)
+            self._encoded = number, png_bytes(frame.picture)
         return self._encoded[1]
 
 
@@ -115,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        """The page, its parts, or the next scene."""
+        """The page, its parts, or the next frame."""
         # another site's name that was made to lead here must not read along
         if (self.headers.get("Host") or "").partition(":")[0] not in (ADDRESS, "localhost"):
             self._answer(403, "text/plain", b"only for this machine\n")
@@ -125,20 +124,20 @@ class _Handler(BaseHTTPRequestHandler):
             name, kind = PAGES[url.path]
             self._answer(200, kind, files("rollmill.play").joinpath(name).read_bytes())
         elif url.path == "/scene":
-            self._scene(parse_qs(url.query).get("after", ["0"])[0])
+            self._frame(parse_qs(url.query).get("after", ["0"])[0])
         else:
             self._answer(404, "text/plain", b"no such page\n")
 
-    def _scene(self, after: str) -> None:
+    def _frame(self, after: str) -> None:
         screen = self.server.screen
-        number, scene, message = screen.next_scene(int(after) if after.isdecimal() else 0)
-        if scene is None:
+        number, frame, message = screen.next_frame(int(after) if after.isdecimal() else 0)
+        if frame is None:
             facts = {"number": number, "message": message}
             self._answer(200, "application/json", json.dumps(facts).encode())
             return
-        facts = {"number": number, **scene.facts()}
+        facts = {"number": number, **frame.facts()}
         line = json.dumps(json.loads(to_json(facts)))  # ASCII, as a header must be
-        self._answer(200, "image/png", screen.encoded(number, scene), {"X-Facts": line})
+        self._answer(200, "image/png", screen.encoded(number, frame), {"X-Facts": line})
 
     def _answer(self, code: int, kind: str, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(code)

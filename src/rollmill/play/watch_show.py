@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rollmill.envs.group import EnvGroup, StepResult
-from rollmill.envs.make import make_group
+from rollmill.envs.make import opened_group
 from rollmill.errors import Refused, RollmillError
 from rollmill.launch.proc import is_gone
 from rollmill.launch.pulse import watchdog
@@ -17,12 +17,12 @@ from rollmill.persist.writing import read_record
 from rollmill.play.pictures import Camera
 from rollmill.play.playing import Episode, Played, play_episodes
 from rollmill.play.trained_policy import PolicySource, Subject, open_subject
-from rollmill.play.watch_scene import Scene, Screen
+from rollmill.play.watch_screen import Screen, WatchFrame
 from rollmill.seeding import integer_seed
 from rollmill.types import Array
 
 WAIT_SECONDS = 0.25  # between two looks for a checkpoint, or for a viewer
-END_SECONDS = 0.7  # that the last scene of an episode stays
+END_SECONDS = 0.7  # that the last frame of an episode stays
 REMEMBERED = 10  # returns
 
 
@@ -38,23 +38,18 @@ def watch(
     subject = open_subject(path)
     config = subject.config
     _wait_for_weights(subject, screen)
-    with watchdog(config.runtime.env_seconds):
-        group = make_group(config.env, 1, pictures=True)
-        try:
-            source = PolicySource(config, group.observation_space, group.action_space)
-            policy = _NewestPolicy(subject, source)
-            title = f"{config.algorithm.name} on {config.env.id}"
-            stage = _Stage(screen, group, title, subject, group.frame_rate if per_second is None else per_second)
-            while episodes is None or stage.finished < episodes:
-                stage.trained_steps = policy.refresh()
-                episode = Episode(stage.finished, integer_seed(config.seed, "watch", seed, stage.finished))
-                player = source.player(1, greedy)
-                for played in play_episodes(group, player, [[episode]], stage):
-                    if played.failure:
-                        raise RollmillError(f"{title} can't be watched: {played.failure}")
-        finally:
-            with suppress(RollmillError):  # how it ends says nothing against what was seen
-                group.close()
+    with watchdog(config.runtime.env_seconds), opened_group(config.env, 1, pictures=True) as group:
+        source = PolicySource(config, group.observation_space, group.action_space)
+        policy = _NewestPolicy(subject, source)
+        title = f"{config.algorithm.name} on {config.env.id}"
+        stage = _Stage(screen, group, title, subject, group.frame_rate if per_second is None else per_second)
+        while episodes is None or stage.finished < episodes:
+            stage.trained_steps = policy.refresh()
+            episode = Episode(stage.finished, integer_seed(config.seed, "watch", seed, stage.finished))
+            player = source.player(1, greedy)
+            for played in play_episodes(group, player, [[episode]], stage):
+                if played.failure:
+                    raise RollmillError(f"{title} can't be watched: {played.failure}")
 
 
 class _NewestPolicy:
@@ -93,8 +88,8 @@ class _Stage:
         self._screen, self._title, self._run = screen, title, str(subject.path)
         self._camera = Camera(group)
         self._pause = 1.0 / per_second if per_second > 0 else 0.0
-        self._scene_seconds = 1.0 / screen.most_per_second
-        self._next_step = self._next_scene = 0.0
+        self._frame_seconds = 1.0 / screen.most_per_second
+        self._next_step = self._next_frame = 0.0
         self._step, self._return = 0, 0.0
         self._returns: deque[float] = deque(maxlen=REMEMBERED)
         self.trained_steps: int | None = None
@@ -115,7 +110,7 @@ class _Stage:
         self._show(end)
 
     def end(self, k: int, played: Played) -> None:
-        """The last scene stays for a moment."""
+        """The last frame stays for a moment."""
         self.finished += 1
         self._returns.append(played.total)
         if self._pause:
@@ -133,12 +128,12 @@ class _Stage:
 
     def _show(self, end: str) -> None:
         now = time.monotonic()
-        if now < self._next_scene and not end and self._step:
+        if now < self._next_frame and not end and self._step:
             return
         # rather too often by a third than every other step only, because one came a moment early
-        self._next_scene = now + 0.75 * self._scene_seconds
+        self._next_frame = now + 0.75 * self._frame_seconds
         self._screen.show(
-            Scene(
+            WatchFrame(
                 self._camera.take(),
                 self._title,
                 self._run,

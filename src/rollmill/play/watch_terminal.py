@@ -8,7 +8,7 @@ from typing import TextIO
 import numpy as np
 from PIL import Image
 
-from rollmill.play.watch_scene import Scene
+from rollmill.play.watch_screen import WatchFrame
 from rollmill.types import Array
 
 # another screen, so that the terminal's content comes back afterwards; the cursor is hidden meanwhile
@@ -18,19 +18,18 @@ HALF = "▀"  # its colour is the upper pixel, the background the lower one
 
 
 class TerminalScreen:
-    """Draws scenes as large as the terminal allows, with a line of text below."""
+    """Draws frames as large as the terminal allows, with a line of text below."""
 
     most_per_second = 20.0  # a picture is some 50 kB of text
     is_watched = True
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._size = (0, 0)
-        self._is_entered = False
+        self._size: tuple[int, int] | None = None  # None while the terminal is not ours
 
-    def show(self, scene: Scene) -> None:
+    def show(self, frame: WatchFrame) -> None:
         """Draw the picture and its caption."""
-        self._draw(scene.picture, scene.caption())
+        self._draw(frame.picture, frame.caption())
 
     def say(self, text: str) -> None:
         """One line of text."""
@@ -38,21 +37,17 @@ class TerminalScreen:
 
     def close(self) -> None:
         """Give the terminal back."""
-        if self._is_entered:
-            self._is_entered = False
+        if self._size is not None:
+            self._size = None
             self._stream.write(LEAVE)
             self._stream.flush()
 
     def _draw(self, picture: Array | None, text: str) -> None:
-        columns, lines = _terminal_size(self._stream)
-        pieces = []
-        if not self._is_entered:
-            self._is_entered = True
-            pieces.append(ENTER)
-        if (columns, lines) != self._size:
-            self._size = columns, lines
-            pieces.append(CLEAR)
-        pieces.append(HOME)
+        columns, lines = size = _terminal_size(self._stream)
+        pieces = [HOME]
+        if size != self._size:
+            pieces.insert(0, ENTER if self._size is None else CLEAR)
+            self._size = size
         if picture is not None and lines > 1:
             rows = half_blocks(fitted(picture, columns, 2 * (lines - 1)))
             pieces += [f"{row}{PLAIN}{REST_OF_LINE}\r\n" for row in rows]

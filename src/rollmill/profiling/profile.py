@@ -8,8 +8,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +21,7 @@ from rollmill.experiment import Experiment
 from rollmill.launch.process import usable_cores
 from rollmill.launch.sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.numerics import require
+from rollmill.persist.run_folder import make_output_folder
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.span import Span, Usage, family_usage, spent
 from rollmill.profiling.stacks import read_samples, speedscope
@@ -100,11 +101,14 @@ def profile(config: Path, overrides: Sequence[str], seconds: float, out: Path | 
     kept = [override for override in overrides if override.partition("=")[0] not in changed]
     loaded = load_config(config, [*kept, *CHANGES])
     require(loaded.config.runtime.numerics)
-    folder = _make_folder(config, out)
-    with _scratch(folder) as scratch:
-        experiment = Experiment(loaded, scratch / "run")
-        window = _watch(experiment, seconds, scratch / "stacks")
-        samples = read_samples(scratch / "stacks")
+    folder = make_output_folder(out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
+    prefix = "rollmill-profile-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as scratch, ExitStack() as on_failure:
+        on_failure.callback(shutil.rmtree, folder, ignore_errors=True)  # a profile that fails leaves no folder
+        experiment = Experiment(loaded, Path(scratch, "run"))
+        window = _watch(experiment, seconds, Path(scratch, "stacks"))
+        samples = read_samples(Path(scratch, "stacks"))
+        on_failure.pop_all()
     title = f"{loaded.config.algorithm.name} on {loaded.config.env.id}"
     record = {
         "title": title,
@@ -147,25 +151,3 @@ def _watch(experiment: Experiment, seconds: float, stacks: Path) -> Window:
             raise SignalExit(exit_code_of(experiment.signal))
         raise RollmillError("the training ended before its second update, so there is nothing to profile")
     return window
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """A temporary folder for the run itself; a profile that fails leaves no folder."""
-    with tempfile.TemporaryDirectory(prefix="rollmill-profile-", ignore_cleanup_errors=True) as scratch:
-        try:
-            yield Path(scratch)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-
-def _make_folder(config: Path, out: Path | None) -> Path:
-    folder = out or Path("profiles") / f"{config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Refused(f"--out {folder} exists; name a folder that doesn't")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refused(f"--out {folder} can't be made: {error.strerror}; name another folder") from None
-    return folder

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rollmill.console.curve import SMOOTHING, evenly_chosen, running_mean
 from rollmill.report.groups import LEAST, Group, t_factor
 from rollmill.report.run_record import Column, Record
 
-SMOOTHING = 100  # episodes
 GRID = 160  # points of a curve; more are not visible on a screen
 DOTS = 700  # single episodes that are drawn
 AXES = ("steps", "minutes")
@@ -51,7 +51,7 @@ def baselines(group: Group) -> dict[str, float]:
     if random := group.numbers("random_baseline", "return"):
         found[RANDOM] = random
     for run in group.runs:
-        for player in run.evaluated.players[1:]:
+        for player in run.players[1:]:
             label = RANDOM if player.label == "random" else player.label
             found.setdefault(label, []).append(player.mean)
     return {label: fmean(values) for label, values in found.items()}
@@ -87,7 +87,7 @@ def _marks(group: Group) -> list[dict[str, Any]]:
             "label": f"evaluation of {_name(group, index)}",
         }
         for index, run in enumerate(group.runs)
-        for found in (*run.evaluated.periodic, *run.evaluated.players[:1])
+        for found in (*run.periodic, *run.players[:1])
         if found.env_steps is not None
     ]
 
@@ -122,8 +122,7 @@ def speed_line(run: Record) -> Line:
 
 def episode_dots(run: Record) -> dict[str, Any]:
     """Single episodes, evenly thinned."""
-    count = len(run.episodes["return"])
-    chosen = np.unique(np.linspace(0, max(0, count - 1), min(count, DOTS)).astype(int))
+    chosen = evenly_chosen(len(run.episodes["return"]), DOTS)
     return {
         "steps": rounded(run.episodes["env_steps"][chosen]),
         "minutes": rounded(run.episodes["seconds"][chosen] / 60),
@@ -139,7 +138,10 @@ def group_curve(runs: Sequence[Record], lines: Sequence[Line], axis: str, is_kep
     begin = min(getattr(line, axis)[0] for _, line in drawn)
     end = max(getattr(line, axis)[-1] for _, line in drawn)
     grid = np.linspace(begin, end, GRID if end > begin else 1)
-    values = [_on_grid(line, axis, grid, is_kept and run.status == "done") for run, line in drawn]
+    values = []
+    for run, line in drawn:
+        after = None if is_kept and run.status == "done" else np.nan  # None: the last value
+        values.append(np.interp(grid, getattr(line, axis), line.values, left=np.nan, right=after))
     table = np.ma.masked_invalid(values)
     counts, means = table.count(axis=0), table.mean(axis=0)
     factors = [t_factor(int(count)) if count >= LEAST else np.nan for count in counts]
@@ -161,15 +163,6 @@ def series_of(group: Group, quantity: str) -> dict[str, Any]:
     return {axis: group_curve(group.runs, lines, axis, is_return) for axis in AXES}
 
 
-def running_mean(values: Column, size: int) -> Column:
-    """Mean of the last `size` values at every place; of fewer at the beginning."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    ends = np.arange(1, len(values) + 1)
-    begins = np.maximum(0, ends - size)
-    means: Column = (sums[ends] - sums[begins]) / (ends - begins)
-    return means
-
-
 def minutes_at(run: Record, steps: float) -> float | None:
     """When a run had made so many steps, in minutes since its beginning."""
     line = speed_line(run)
@@ -179,15 +172,6 @@ def minutes_at(run: Record, steps: float) -> float | None:
 def rounded(values: Column) -> list[float | None]:
     """Numbers for JSON, to five digits; NaN and masked ones are null."""
     return [float(f"{value:.5g}") if value == value else None for value in np.ma.filled(values, np.nan).tolist()]
-
-
-def _on_grid(line: Line, axis: str, grid: Column, is_kept: bool) -> Column:
-    """Its values there, NaN where the run hadn't begun or has ended."""
-    places = getattr(line, axis)
-    values: Column = np.interp(grid, places, line.values)
-    is_outside = (grid < places[0]) | ((grid > places[-1]) & (not is_kept))
-    values[is_outside] = np.nan
-    return values
 
 
 def _known(line: Line) -> Line:

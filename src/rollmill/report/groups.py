@@ -15,6 +15,7 @@ from rollmill.errors import Refused
 from rollmill.intervals import t_point
 from rollmill.persist.writing import read_record
 from rollmill.report.run_record import Record, read_run
+from rollmill.report.runs import is_run
 
 SEEDS_FILE = "seeds.json"  # makes a folder one of runs that differ in their seed
 NOT_COMPARED = ("observe.", "checkpoint.")  # how a run is watched and saved; what is learned is the same
@@ -100,7 +101,6 @@ class Spread(NamedTuple):
     mean: float
     low: float | None
     high: float | None
-    size: int  # how many values
 
 
 def spread(values: Sequence[float]) -> Spread | None:
@@ -110,11 +110,11 @@ def spread(values: Sequence[float]) -> Spread | None:
     """
     if not values:
         return None
-    mean, count = statistics.fmean(values), len(values)
-    if count < LEAST:
-        return Spread(mean, None, None, count)
-    half = t_factor(count) * statistics.stdev(values)
-    return Spread(mean, mean - half, mean + half, count)
+    mean = statistics.fmean(values)
+    if len(values) < LEAST:
+        return Spread(mean, None, None)
+    half = t_factor(len(values)) * statistics.stdev(values)
+    return Spread(mean, mean - half, mean + half)
 
 
 def t_factor(count: int) -> float:
@@ -126,7 +126,7 @@ def _seed_runs(folder: Path) -> list[Path]:
     seeds = read_record(folder / SEEDS_FILE).get("seeds")
     known = seeds if isinstance(seeds, list) else []  # it may be broken; the folders are still there
     named = [folder / f"seed-{seed}" for seed in known] or sorted(folder.glob("seed-*"))
-    runs = [path for path in named if (path / "run.json").is_file() or (path / "summary.json").is_file()]
+    runs = [path for path in named if is_run(path)]
     if not runs:
         raise Refused(f"report: {folder}: none of its seeds has begun: wait, or name other runs")
     return runs

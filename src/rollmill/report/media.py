@@ -68,7 +68,7 @@ def _score(run: Record) -> float:
 
 
 def _shown(run: Record) -> Iterator[Path]:
-    folder = run.evaluated.folder
+    folder = run.evaluation
     if folder is None:
         return
     videos = sorted(path for path in folder.rglob("*.mp4") if not path.name.startswith("."))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from rollmill.errors import Refused
 from rollmill.observe.phrases import TIME_SHARES, amount, count, share_groups, some
@@ -19,7 +19,7 @@ from rollmill.persist.writing import write_atomically
 from rollmill.report.charts import RANDOM, baselines, return_chart, speed_chart
 from rollmill.report.groups import Group, differences, gather
 from rollmill.report.media import MediaBudget, media_of
-from rollmill.report.run_record import Evaluation, Record
+from rollmill.report.run_record import EvaluationResult, Record
 
 GENERATOR = "rollmill report"  # marks a page that may be replaced
 HERE = Path(__file__).parent
@@ -49,25 +49,21 @@ def draw_page(groups: Sequence[Group], title: str | None = None) -> str:
         environments.setdefault(group.env, []).append((number, group))
     runs, budget = sum(len(group.runs) for group in groups), MediaBudget()
     data = json.dumps(_charts(environments), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            heading=title or _heading(groups, list(environments)),
-            made=f"{some(len(groups), 'group')}, {some(runs, 'run')}, made {time.strftime('%Y-%m-%d %H:%M %Z')}",
-            style=(HERE / "page.css").read_text(encoding="utf-8"),
-            script=(HERE / "page.js").read_text(encoding="utf-8"),
-            data=data,
-            groups=groups,
-            environments=environments,
-            differences=differences(groups),
-            media=[media_of(group, budget) for group in groups],
-        )
+    return _template().render(
+        heading=title or _heading(groups, list(environments)),
+        made=f"{some(len(groups), 'group')}, {some(runs, 'run')}, made {time.strftime('%Y-%m-%d %H:%M %Z')}",
+        style=(HERE / "page.css").read_text(encoding="utf-8"),
+        script=(HERE / "page.js").read_text(encoding="utf-8"),
+        data=data,
+        groups=groups,
+        environments=environments,
+        differences=differences(groups),
+        media=[media_of(group, budget) for group in groups],
     )
 
 
-def _environment() -> Environment:
-    """The template engine, with the words and look-ups that the template uses."""
+def _template() -> Template:
+    """The page's template, with the words and look-ups that it uses."""
     environment = Environment(loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined)
     words = {"amount": amount, "count": count, "minutes": minutes, "setting": setting}
     environment.filters |= {name: _unless_unknown(function) for name, function in words.items()}
@@ -85,7 +81,7 @@ def _environment() -> Environment:
         "settings": settings,
         "time_shares": time_shares,
     }
-    return environment
+    return environment.get_template("page.html")
 
 
 def _charts(environments: Mapping[str, Sequence[tuple[int, Group]]]) -> dict[str, Any]:
@@ -128,9 +124,9 @@ def complaints(group: Group) -> list[str]:
     return found + [f"{run.path} ({run.status}) has made no update" for run in group.runs if run.is_empty]
 
 
-def by_label(runs: Sequence[Record]) -> dict[str, list[Evaluation | None]]:
+def by_label(runs: Sequence[Record]) -> dict[str, list[EvaluationResult | None]]:
     """The newest evaluation of each run: policy and baselines, with the result in every run."""
-    found = [{player.label: player for player in run.evaluated.players} for run in runs]
+    found = [{player.label: player for player in run.players} for run in runs]
     labels = dict.fromkeys(label for players in found for label in players)
     return {label: [players.get(label) for players in found] for label in labels}
 

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollmill.config.base import Origin
+from rollmill.config.load import flattened
 from rollmill.config.yaml_text import parse
 from rollmill.errors import Refused
 from rollmill.persist.writing import read_record
-from rollmill.report.runs import read_summary
+from rollmill.report.runs import is_run, read_summary
 
 OTHERS = ("random", "constant:", "scripted:")  # players that are not trained policies
 
@@ -27,24 +28,14 @@ Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationResult:
     """The mean return of some episodes, with its interval where it is known."""
 
     label: str
     mean: float
     low: float | None
     high: float | None
-    episodes: int | None
     env_steps: int | None = None  # of the checkpoint that played
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """All evaluations of a run."""
-
-    periodic: tuple[Evaluation, ...]  # during training, by env steps
-    players: tuple[Evaluation, ...]  # the policy and the baselines of the newest evaluation that was asked for
-    folder: Path | None  # of that one, where its videos and pictures are
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,9 @@ class Record:
     config: Mapping[str, Any]
     episodes: Mapping[str, Column]  # env_steps, seconds, return
     metrics: Mapping[str, Column]  # env_steps, seconds, return_mean_100, steps_per_second
-    evaluated: Evaluated
+    periodic: tuple[EvaluationResult, ...]  # evaluations during training, by env steps
+    players: tuple[EvaluationResult, ...]  # the policy and the baselines of the newest evaluation that was asked for
+    evaluation: Path | None  # the folder of that one, where its videos and pictures are
     complaints: tuple[str, ...]
 
     @property
@@ -105,7 +98,7 @@ def read_run(path: Path) -> Record:
     try:
         summary = read_summary(path)
     except Refused as refusal:
-        if not (path / "run.json").is_file() and not (path / "summary.json").is_file():
+        if not is_run(path):
             raise
         summary = {"status": "damaged"}
         complaints.append(str(refusal))
@@ -117,63 +110,50 @@ def read_run(path: Path) -> Record:
     episodes = read_columns(path / "episodes.csv", ("env_steps", "seconds", "return"), needed=3)
     names = ("env_steps", "seconds", "return_mean_100", "steps_per_second")
     metrics = read_columns(path / "metrics.csv", names, needed=2)
-    return Record(path, summary, config, episodes, metrics, read_evaluations(path), tuple(complaints))
+    periodic = tuple(_periodic(path / "evaluations.csv"))
+    folder, newest = _newest_evaluation(path / "evaluations")
+    players = tuple(_players(newest))
+    return Record(path, summary, config, episodes, metrics, periodic, players, folder, tuple(complaints))
 
 
 def _read_config(file: Path) -> dict[str, Any]:
     values, _ = parse(file.read_text(encoding="utf-8"), lambda line: Origin(str(file), line))
     if not isinstance(values, dict):
         raise Refused("it holds no config")
-    return dict(_flat(values, ""))
+    return flattened(values)
 
 
-def _flat(tree: Any, path: str) -> list[tuple[str, Any]]:
-    if isinstance(tree, dict) and tree:
-        return [leaf for key, value in tree.items() for leaf in _flat(value, f"{path}.{key}" if path else str(key))]
-    return [(path, tree)]
-
-
-def read_evaluations(run: Path) -> Evaluated:
-    """Look at evaluations.csv and the folders below evaluations/; what can't be read is skipped.
+def _newest_evaluation(evaluations: Path) -> tuple[Path | None, dict[str, Any]]:
+    """The newest evaluation that was asked for, its folder and its record; what can't be read is skipped.
 
     So are evaluations in a changed environment (`env.…=`): their returns can't be compared with those of training; and
     those of another player than the policy (`--policy`).
     """
-    found = [(folder, record) for folder, record in _finished(run / "evaluations") if _is_of_policy(record)]
+    found = []
+    for file in evaluations.glob("*/evaluation.json"):
+        record = read_record(file)
+        is_of_policy = not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
+        if record.get("status") == "done" and is_of_policy:
+            found.append((file.parent, record))
     folders = sorted(found, key=lambda pair: (pair[0].stat().st_mtime, pair[0]))
     asked_for = [pair for pair in folders if not pair[0].name.startswith("step-")] or folders
-    folder, record = asked_for[-1] if asked_for else (None, {})
-    return Evaluated(tuple(_periodic(run / "evaluations.csv")), tuple(_players(record)), folder)
+    return asked_for[-1] if asked_for else (None, {})
 
 
-def _periodic(file: Path) -> Iterator[Evaluation]:
-    columns = read_columns(file, ("env_steps", "mean", "episodes", "low", "high"), needed=2)
-    for steps, mean, episodes, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
-        count = None if math.isnan(episodes) else int(episodes)
-        yield Evaluation("evaluation", mean, known(low), known(high), count, int(steps))
+def _periodic(file: Path) -> Iterator[EvaluationResult]:
+    columns = read_columns(file, ("env_steps", "mean", "low", "high"), needed=2)
+    for steps, mean, low, high in zip(*(column.tolist() for column in columns.values()), strict=True):
+        yield EvaluationResult("evaluation", mean, known(low), known(high), int(steps))
 
 
-def _finished(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    for file in folder.glob("*/evaluation.json"):
-        record = read_record(file)
-        if record.get("status") == "done":
-            yield file.parent, record
-
-
-def _is_of_policy(record: Mapping[str, Any]) -> bool:
-    return not record.get("overrides") and not str(record.get("player")).startswith(OTHERS)
-
-
-def _players(record: Mapping[str, Any]) -> Iterator[Evaluation]:
+def _players(record: Mapping[str, Any]) -> Iterator[EvaluationResult]:
     """The policy first, then the baselines."""
     baselines = record.get("baselines")
     others = baselines.items() if isinstance(baselines, Mapping) else ()
     for label, part in ((record.get("player") or "policy", record), *others):
         if isinstance(part, Mapping) and (mean := known(part.get("mean"))) is not None:
             low, high, steps = (known(part.get(key)) for key in ("low", "high", "env_steps"))
-            episodes = part.get("episodes")
-            count = episodes if isinstance(episodes, int) else None
-            yield Evaluation(str(label), mean, low, high, count, None if steps is None else int(steps))
+            yield EvaluationResult(str(label), mean, low, high, None if steps is None else int(steps))
 
 
 def read_columns(file: Path, names: Sequence[str], needed: int) -> dict[str, Column]:
@@ -186,14 +166,9 @@ def read_columns(file: Path, names: Sequence[str], needed: int) -> dict[str, Col
     try:
         with file.open(encoding="utf-8", errors="replace", newline="") as lines:
             # a NUL, as a power cut leaves it, would stop the reader
-            reader = csv.reader(line.replace("\0", "") for line in lines)
-            header = next(reader, [])
-            places = [header.index(name) if name in header else None for name in names]
-            rows = [
-                [math.nan if place is None else _number(row[place]) for place in places]
-                for row in reader
-                if len(row) == len(header)
-            ]
+            reader = csv.DictReader(line.replace("\0", "") for line in lines)
+            whole = (row for row in reader if None not in row and None not in row.values())
+            rows.extend([_number(row.get(name, "")) for name in names] for row in whole)
     except (OSError, csv.Error):
         pass  # the rows read so far are kept; a missing file has no rows
     table = np.array(rows, dtype=np.float64).reshape(-1, len(names))

@@ -24,14 +24,15 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 def _refuse_other_folders(path: Path) -> None:
     if not path.is_dir():
-        runs = [folder.name for folder in path.parent.glob("*") if _is_run(folder)]
+        runs = [folder.name for folder in path.parent.glob("*") if is_run(folder)]
         remedy = nearest(path.name, runs) if runs else "give a YAML file or a folder that `rollmill train` made"
         raise Refused(f"{path}: no such config or run: {remedy}")
-    if not _is_run(path):
+    if not is_run(path):
         raise Refused(f"{path}: not a run (no run.json in it): give a YAML file or a folder that `rollmill train` made")
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run, or what is left of one."""
     return (path / "run.json").is_file() or (path / "summary.json").is_file()
 
 

@@ -31,7 +31,7 @@ class Diverged(RollmillError):
         return {"update": self.update, "actor": actor, "unroll": unroll, "field": self.field, "why": self.why}
 
 
-class Witness:
+class RetraceHooks:
     """Is called during a retrace, with the stack intact; this one does nothing."""
 
     def begun(self) -> None:
@@ -54,11 +54,11 @@ class ScriptedLedger:
         ports: Sequence[Sender],
         give_up: Callable[[int, list[int]], None],
         updates: Callable[[], int],
-        witness: Witness,
+        hooks: RetraceHooks,
     ) -> None:
         self._script, self._until, self._ports, self._give_up = script, until, ports, give_up
         self._updates = updates  # that are made
-        self._witness = witness
+        self._hooks = hooks
         self._sequences = [0] * len(ports)  # of the unroll that each actor makes next
         self._given = 0  # the update whose tickets were given last
         self._waiting: list[Consumed] = []
@@ -81,7 +81,7 @@ class ScriptedLedger:
     def send(self) -> None:
         """Nothing is unsent here; raise if the script has an impossible ticket."""
         if self._impossible is not None:
-            self._witness.diverged(self._impossible)
+            self._hooks.diverged(self._impossible)
             raise self._impossible
 
     def arrived(self, ticket: Ticket) -> None:
@@ -140,8 +140,8 @@ class ScriptedLedger:
 class Checker(Flight):
     """Compares what happens with the script."""
 
-    def __init__(self, script: Script, fields: Fields, witness: Witness) -> None:
-        self._script, self._fields, self._witness = script, fields, witness
+    def __init__(self, script: Script, fields: Fields, hooks: RetraceHooks) -> None:
+        self._script, self._fields, self._hooks = script, fields, hooks
         self.hashes: list[int] = []  # updates after which the parameters were compared
         self._compared = 0  # unrolls of the update that comes next
 
@@ -165,7 +165,7 @@ class Checker(Flight):
         if self._compared != len(self._script.unrolls(update)):
             self._miscounted(update)
         self._compared = 0
-        self._witness.about_to_update(update)
+        self._hooks.about_to_update(update)
 
     def updated(self, update: int, metrics: Metrics, weights: Callable[[], Mapping[str, Array]]) -> None:
         """Compare what the update reports, and the hash where there is one."""
@@ -184,5 +184,5 @@ class Checker(Flight):
 
     def _diverge(self, update: int, field: str, why: str, ticket: Ticket | None = None) -> NoReturn:
         divergence = Diverged(update, field, why, ticket)
-        self._witness.diverged(divergence)
+        self._hooks.diverged(divergence)
         raise divergence

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from rollmill.console.display import Display
 from rollmill.learners.learner import Learner
 from rollmill.models.network import Model
-from rollmill.retrace.comparison import Diverged, Witness
+from rollmill.retrace.comparison import Diverged, RetraceHooks
 from rollmill.retrace.retrace import Retrace
 from rollmill.stores.store import Sample
 
@@ -20,7 +20,7 @@ class LeftDebugger(Exception):
     """The user quit the debugger."""
 
 
-class Debugger(Witness):
+class Debugger(RetraceHooks):
     """Opens Python's debugger (`breakpoint()`) before one update, and wherever the run diverges."""
 
     def __init__(self, retrace: Retrace, stop_at: int | None, display: Display) -> None:

@@ -20,7 +20,7 @@ from rollmill.numerics import require
 from rollmill.persist.checkpoints import Checkpoint, Checkpoints
 from rollmill.persist.run_folder import RunFolder
 from rollmill.resuming import refuse_edited_config
-from rollmill.retrace.comparison import Checker, Diverged, ScriptedLedger, Witness
+from rollmill.retrace.comparison import Checker, Diverged, RetraceHooks, ScriptedLedger
 from rollmill.retrace.script import read_script
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.runtime.topology import draw_graph
@@ -50,7 +50,7 @@ class Retrace:
         if until is not None and not 1 <= until <= self.script.last:
             raise Refused(f"--until {until} is not between 1 and {self.script.last}, the updates in {run / NAME}")
         self.until = until or len(self.script.updates)  # the last update to be made; 0: the first ended the run
-        self.witness = Witness()
+        self.hooks = RetraceHooks()
         self.is_watched = True  # an environment that hangs is interrupted, which a debugger must not be
         self._folder = RunFolder(run)
         loaded = load_run_config(run)
@@ -86,14 +86,14 @@ class Retrace:
             learner.trainer.load(RunFolder.read_weights(self._folder.initial))
         if not self.until:
             return
-        checker = Checker(self.script, self._fields, self.witness)
+        checker = Checker(self.script, self._fields, self.hooks)
         sequencer = learner.sequencer
         sequencer.flight = checker
         sequencer.ledger = self.ledger = ScriptedLedger(
-            self.script, self.until, sequencer.tickets, self._give_up, lambda: learner.trainer.updates, self.witness
+            self.script, self.until, sequencer.tickets, self._give_up, lambda: learner.trainer.updates, self.hooks
         )
         self._settle(0)
-        self.witness.begun()
+        self.hooks.begun()
         try:
             for event in runtime.run():
                 if isinstance(event, Updated):

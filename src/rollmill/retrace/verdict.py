@@ -84,7 +84,7 @@ def retrace_run(run: Path, until: int | None, is_breaking: bool, display: Displa
     if is_breaking:
         failed_at = None if script.attempt is None else script.attempt.update
         retrace.until = until or script.last
-        retrace.witness, retrace.is_watched = Debugger(retrace, until or failed_at, display), False
+        retrace.hooks, retrace.is_watched = Debugger(retrace, until or failed_at, display), False
     warnings = _warnings(run, summary)
     if foreign := _other_numerics(retrace):
         warnings.append(f"made where numbers round differently: it will likely diverge; {REMEDY}")

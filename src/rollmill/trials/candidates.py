@@ -27,9 +27,9 @@ from rollmill.experiment import Experiment
 from rollmill.launch.children import Child, child_variables, program
 from rollmill.launch.proc import die_with
 from rollmill.launch.process import write_output_to
+from rollmill.persist.writing import last_line
 from rollmill.profiling.span import Span
 from rollmill.settings import ExperimentConfig, load_config
-from rollmill.trials.train_process import last_line
 
 GRACE_SECONDS = 3.0  # for candidates to close their environments
 CLOSE_SECONDS = 8.0  # for the server to end all of them

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from rollmill.console.display import Display
 from rollmill.doctor.preflight import draw_blueprint
 from rollmill.errors import Refused, RollmillError, exit_code_of
+from rollmill.launch.children import Child, rollmill_command
 from rollmill.launch.interruption import Interruption
+from rollmill.launch.proc import die_with
 from rollmill.launch.process import usable_cores
 from rollmill.launch.pulse import watchdog
 from rollmill.numerics import require
 from rollmill.persist.run_folder import MARK, RunFolder
+from rollmill.persist.writing import last_line
 from rollmill.resuming import MAY_CHANGE, fitting_weights
 from rollmill.runtime.topology import draw_graph
 from rollmill.settings import ExperimentConfig, load_config
 from rollmill.trials.seeds_folder import SeedsFolder, seeds_view
-from rollmill.trials.train_process import TrainProcess, last_line
 
 POLL_SECONDS = 0.1
+END_SECONDS = 5.0  # that a process has to end after a signal
 STATUS = {0: "done", 1: "failed", 2: "refused", 3: "detected", 130: "interrupted", 143: "interrupted"}
 EXAMPLE = "write whole numbers with commas between them, such as --seeds 1,2,3"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SeedsResult:
     """How the seeds of a folder ended."""
 
     path: Path
@@ -45,7 +52,7 @@ def train_seeds(
     dev: bool,
     start_from: Path | None,
     side_by_side: int | None,
-) -> Outcome:
+) -> SeedsResult:
     """What `rollmill train CONFIG --seeds …` does."""
     numbers = read_seeds(seeds)
     for override in overrides:
@@ -61,7 +68,7 @@ def train_seeds(
     return _train(folder, settings, {seed: _from_scratch(folder, seed) for seed in numbers}, [], cores)
 
 
-def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None) -> Outcome:
+def resume_seeds(path: Path, overrides: Sequence[str], side_by_side: int | None) -> SeedsResult:
     """What `rollmill train DIR --resume` does with the folder of several seeds: train those that are not done."""
     folder = SeedsFolder.open(path)
     for override in overrides:
@@ -142,7 +149,7 @@ def _train(
     words: dict[int, list[str]],
     overrides: Sequence[str],
     cores: list[list[int]],
-) -> Outcome:
+) -> SeedsResult:
     """Train the seeds of `words`; the overrides that are added to those given change no result."""
     added = {"observe.console": "auto"}  # lines, into a file; the terminal is ours
     if len(cores) > 1 and not cores[0] and config.runtime.pin:
@@ -165,6 +172,20 @@ def _train(
             raise RollmillError(f"{where}: {error.strerror}; fix that, then continue with --resume") from None
 
 
+class _SeedProcess(NamedTuple):
+    """One seed in training: an ordinary `rollmill train`, which dies with the process that started it."""
+
+    seed: int
+    cores: list[int]
+    process: Child
+
+
+def _prepare(parent: int, cores: Sequence[int]) -> None:
+    die_with(parent)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
 @dataclass
 class _Training:
     """The seeds of a folder in training."""
@@ -176,9 +197,9 @@ class _Training:
     display: Display
     interruption: Interruption = field(default_factory=Interruption)
     codes: dict[int, int] = field(default_factory=dict)
-    running: list[TrainProcess] = field(default_factory=list)
+    running: list[_SeedProcess] = field(default_factory=list)
 
-    def run(self) -> Outcome:
+    def run(self) -> SeedsResult:
         """Train all; one that fails doesn't stop the others."""
         self.interruption.on_request = lambda: self._signal(self.interruption.signal)
         waiting, free = list(self.commands), list(self.cores)
@@ -187,10 +208,10 @@ class _Training:
                 while self.running or (waiting and not self.interruption.is_wanted):
                     while waiting and free and not self.interruption.is_wanted:
                         self._start(waiting.pop(0), free.pop(0))
-                    for process in [process for process in self.running if process.exit_code is not None]:
-                        self.running.remove(process)
-                        self._record(process)
-                        free.append(process.cores)
+                    for ended in [one for one in self.running if one.process.exit_code is not None]:
+                        self.running.remove(ended)
+                        self._record(ended)
+                        free.append(ended.cores)
                     if self.display.is_due:
                         self.display.show(seeds_view(self.folder, *self.goal))
                     time.sleep(POLL_SECONDS)
@@ -198,21 +219,24 @@ class _Training:
             self._end_all()
             self.display.finish()
         if self.interruption.is_wanted:
-            return Outcome(self.folder.path, exit_code_of(self.interruption.signal))
-        return Outcome(self.folder.path, max(self.codes.values(), default=0))
+            return SeedsResult(self.folder.path, exit_code_of(self.interruption.signal))
+        return SeedsResult(self.folder.path, max(self.codes.values(), default=0))
 
     def _start(self, seed: int, cores: list[int]) -> None:
-        process = TrainProcess(seed, self.commands[seed], self.folder.output(seed), cores)
-        self.running.append(process)
+        command, prepare = rollmill_command(*self.commands[seed]), partial(_prepare, os.getpid(), cores)
+        with self.folder.output(seed).open("ab") as file:
+            process = Child(command, file, subprocess.STDOUT, has_input=False, prepare=prepare)
+        self.running.append(_SeedProcess(seed, cores, process))
         if self.interruption.is_wanted:  # by a signal that came while it was being started
             process.signal(self.interruption.signal)
         self.folder.mark(seed, "running")
         self.display.say(f"seed {seed}: begun, output in {self.folder.output(seed)}")
 
-    def _record(self, process: TrainProcess) -> None:
+    def _record(self, ended: _SeedProcess) -> None:
         """Keep and show how a process ended."""
-        seed, code = process.seed, process.exit_code
+        seed, code = ended.seed, ended.process.exit_code
         assert code is not None
+        code = code if code >= 0 else 128 - code  # by a signal: as in shells
         status = STATUS.get(code, "interrupted" if self.interruption.is_wanted else "died")
         self.codes[seed] = code
         self.folder.mark(seed, status)
@@ -220,8 +244,8 @@ class _Training:
         self.display.say(f"seed {seed}: {status}{reason}")
 
     def _signal(self, number: int) -> None:
-        for process in self.running:
-            process.signal(number)
+        for one in self.running:
+            one.process.signal(number)
 
     def _end_all(self) -> None:
         """After a second signal or a fault: no process is left."""
@@ -229,6 +253,6 @@ class _Training:
             self._signal(self.interruption.signal or signal.SIGTERM)
         finally:
             while self.running:
-                process = self.running.pop()
-                process.end()
-                self._record(process)
+                last = self.running.pop()
+                last.process.end(END_SECONDS)
+                self._record(last)

@@ -17,10 +17,9 @@ from rollmill.config.load import dump
 from rollmill.console.view import View
 from rollmill.errors import Refused
 from rollmill.observe.phrases import amount, clock, count
-from rollmill.persist.run_folder import MARK, RunFolder
-from rollmill.persist.writing import read_record, write_atomically
+from rollmill.persist.run_folder import MARK, RunFolder, is_free
+from rollmill.persist.writing import read_record, tail, write_atomically
 from rollmill.settings import ExperimentConfig
-from rollmill.trials.train_process import tail
 
 SEEDS_FILE = "seeds.json"  # what makes a folder one of these; the report looks for it
 
@@ -104,7 +103,7 @@ class SeedsFolder:
 
 
 def _make_room(path: Path, overwrite: bool) -> None:
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    if is_free(path):
         return
     if not overwrite:
         remedy = "--overwrite to replace it"

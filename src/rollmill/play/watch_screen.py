@@ -1,4 +1,4 @@
-"""Scenes for a viewer, and what shows them: `FolderScreen` here, a terminal or a web page next to it."""
+"""Frames for a viewer, and what shows them: `FolderScreen` here, a terminal or a web page next to it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rollmill.errors import Refused
+from rollmill.persist.run_folder import make_folder
 from rollmill.persist.writing import to_json, write_atomically
 from rollmill.play.pictures import png_bytes
 from rollmill.types import Array
 
 
 @dataclass(frozen=True)
-class Scene:
+class WatchFrame:
     """A moment of an episode."""
 
     picture: Array  # uint8 [H, W, 3]
@@ -38,21 +39,21 @@ class Scene:
 
 
 class Screen(Protocol):
-    """A place where scenes are shown."""
+    """A place where frames are shown."""
 
-    most_per_second: float  # scenes that it can make use of
+    most_per_second: float  # frames that it can make use of
 
     @property
     def is_watched(self) -> bool:
         """Whether there is a viewer; if not, nothing is played."""
         ...
 
-    def show(self, scene: Scene) -> None:
-        """Show a scene in the place of the last."""
+    def show(self, frame: WatchFrame) -> None:
+        """Show a frame in the place of the last."""
         ...
 
     def say(self, text: str) -> None:
-        """Show a message while there is no scene."""
+        """Show a message while there is no frame."""
         ...
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class Screen(Protocol):
 
 
 class FolderScreen:
-    """Rewrites latest.png and latest.json; with `keeps_all` also writes every scene under its number."""
+    """Rewrites latest.png and latest.json; with `keeps_all` also writes every frame under its number."""
 
     most_per_second = 30.0
     is_watched = True
@@ -70,21 +71,18 @@ class FolderScreen:
         self._folder, self._keeps_all = folder, keeps_all
         if keeps_all:
             self.most_per_second = 1e6
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Refused(f"--frames {folder} can't be made: {error.strerror}; choose another folder") from error
+        make_folder(folder, "--frames")
 
-    def show(self, scene: Scene) -> None:
+    def show(self, frame: WatchFrame) -> None:
         """Write the picture, then what belongs to it; a reader never sees half a file."""
-        data = png_bytes(scene.picture)
+        data = png_bytes(frame.picture)
         try:
             if self._keeps_all:
-                episode = self._folder / f"episode-{scene.episode:05d}"
+                episode = self._folder / f"episode-{frame.episode:05d}"
                 episode.mkdir(exist_ok=True)
-                write_atomically(episode / f"{scene.step:06d}.png", data)
+                write_atomically(episode / f"{frame.step:06d}.png", data)
             write_atomically(self._folder / "latest.png", data)
-            write_atomically(self._folder / "latest.json", to_json(scene.facts()) + "\n")
+            write_atomically(self._folder / "latest.json", to_json(frame.facts()) + "\n")
         except OSError as error:
             raise Refused(f"--frames {self._folder} can't be written to: {error.strerror}; make room") from error
 
