@@ -29,7 +29,7 @@ from rollmill.learners.learner import Learner
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.forkserver import Forkserver, ForkserverPlan
 from rollmill.runtime.graph import End, Graph
-from rollmill.runtime.teams import Action, Fault, GiveUp, Kill, Replaced, Step, Team
+from rollmill.runtime.teams import Action, Fault, GiveUp, Kill, Replaced, Team, TeamStep
 from rollmill.runtime.vitals import Vitals
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
@@ -228,13 +228,13 @@ class Supervisor:
             case Kill():
                 if self._forkserver is not None:
                     self._forkserver.send(action)
-            case Step.RECOVER:
+            case TeamStep.RECOVER:
                 self._busy = {**self._busy, **self._wiring.renew(team.nodes, "learner", self._ports)}
                 for place in team.places:
                     self._said[place].forget()
                 for actor in team.actors:
                     self._learner.reissue(actor)
-            case Step.START:
+            case TeamStep.START:
                 self._start(team, self._learner.resume_points())
             case Replaced(fault, seconds, attempt):
                 progress, what = self._learner.progress(), (fault.place, fault.reason, fault.traceback)

@@ -14,7 +14,7 @@ from rollmill import nested
 from rollmill.errors import NoExperience
 from rollmill.fields import Fields
 from rollmill.nested import Nested
-from rollmill.stores.store import Owner, Sample, Store, Unroll
+from rollmill.stores.store import LeasedUnroll, Owner, Sample, Store
 from rollmill.types import Array, Flow
 
 
@@ -25,13 +25,13 @@ class _Store(ABC):
         self._batched = fields.batched
         self._wanted = flow.unrolls
         self._device = device
-        self._held: list[Unroll] = []
+        self._held: list[LeasedUnroll] = []
 
     def may_insert(self) -> bool:
         """Always: the flow of tickets limits how many there are."""
         return True
 
-    def insert(self, unroll: Unroll) -> Sequence[Unroll]:
+    def insert(self, unroll: LeasedUnroll) -> Sequence[LeasedUnroll]:
         """Keep an unroll until its update; nothing is committed before that."""
         self._held.append(unroll)
         return ()
@@ -40,7 +40,7 @@ class _Store(ABC):
         """There are enough for an update."""
         return len(self._held) >= self._wanted
 
-    def waiting(self) -> Sequence[Unroll]:
+    def waiting(self) -> Sequence[LeasedUnroll]:
         """The unrolls that wait for their update."""
         return self._held
 
@@ -60,7 +60,7 @@ class _Store(ABC):
         batch, parts, of_parts = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
         return Sample(batch, parts, of_parts, chosen)
 
-    def used(self, sample: Sample, priorities: Array | None) -> Sequence[Unroll]:
+    def used(self, sample: Sample, priorities: Array | None) -> Sequence[LeasedUnroll]:
         """Drop the unrolls of the update: they are committed now."""
         del self._held[: len(sample.unrolls)]
         return sample.unrolls
@@ -77,7 +77,7 @@ class _Store(ABC):
         """Nothing was captured."""
         return
 
-    def _choose(self) -> list[Unroll]:
+    def _choose(self) -> list[LeasedUnroll]:
         """The unrolls of the next update, the first that came in."""
         return self._held[: self._wanted]
 
@@ -154,8 +154,8 @@ class ArrivalStore(RolloutStore):
         """There are enough with experience in them."""
         return sum(map(_has_experience, self._held)) >= self._wanted
 
-    def _choose(self) -> list[Unroll]:
-        chosen: list[Unroll] = []
+    def _choose(self) -> list[LeasedUnroll]:
+        chosen: list[LeasedUnroll] = []
         missing = self._wanted
         for unroll in self._held:
             chosen.append(unroll)
@@ -186,7 +186,7 @@ class EpisodeStore(_Store):
         return cut
 
 
-def _has_experience(unroll: Unroll) -> bool:
+def _has_experience(unroll: LeasedUnroll) -> bool:
     return not unroll.arrays["broken"].all()
 
 
