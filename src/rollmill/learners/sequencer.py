@@ -19,7 +19,7 @@ from rollmill.learners.journal import Journal
 from rollmill.learners.ledger import FlightLedger, Ledger
 from rollmill.learners.scores import Ended, Scores
 from rollmill.learners.stopwatch import Stopwatch
-from rollmill.learners.tap import Tap, Trajectory
+from rollmill.learners.tap import Tap
 from rollmill.nested import Nested
 from rollmill.stores.store import LeasedUnroll, Store
 from rollmill.transport.ports import Receiver, Sender
@@ -99,8 +99,7 @@ class Sequencer:
         """Give the slots of committed unrolls back to the actors, or first to the tap."""
         for unroll in unrolls:
             release = partial(self._unrolls.release, unroll.lease)
-            trajectory = Trajectory(*unroll.ticket, progress.updates, unroll.arrays, release)
-            if self.tap is None or not self.tap.offer(trajectory, progress):
+            if self.tap is None or not self.tap.offer(unroll, release, progress):
                 release()
         self.ledger.consumed([unroll.ticket for unroll in unrolls])
 
