@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ from rollmill.stores.store import LeasedUnroll, Owner, Sample, Store
 from rollmill.types import Array, Flow
 
 
-class _Store(ABC):
+class _Store(Store):
     """Collects unrolls in the order in which they are inserted until there are enough for an update."""
 
     def __init__(self, fields: Fields, flow: Flow, config: Any, device: str) -> None:
@@ -57,8 +57,8 @@ class _Store(ABC):
         ]
         if not any(owners):
             raise NoExperience("every environment failed; nothing to learn from")
-        batch, parts, of_parts = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
-        return Sample(batch, parts, of_parts, chosen)
+        sample = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
+        return sample._replace(unrolls=chosen)
 
     def used(self, sample: Sample, priorities: Array | None) -> Sequence[LeasedUnroll]:
         """Drop the unrolls of the update: they are committed now."""
@@ -72,10 +72,6 @@ class _Store(ABC):
     def capture(self) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
         """Nothing: what is committed is not kept."""
         return {}, {}
-
-    def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
-        """Nothing was captured."""
-        return
 
     def _choose(self) -> list[LeasedUnroll]:
         """The unrolls of the next update, the first that came in."""
@@ -96,10 +92,8 @@ class _Store(ABC):
         return kept
 
     @abstractmethod
-    def _assemble(
-        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
-    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
-        """Copy the unrolls: the batch for the update rule, its parts, and which environment made each column."""
+    def _assemble(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int) -> Sample:
+        """Copy the unrolls into a sample."""
 
 
 class RolloutStore(_Store):
@@ -108,13 +102,11 @@ class RolloutStore(_Store):
     `lag` [B] says how many updates old each column is, `environment` [B] which environment made it.
     """
 
-    def _assemble(
-        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
-    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
+    def _assemble(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int) -> Sample:
         batch, columns = self._join(unrolls, owners), [owner for unroll in owners for owner in unroll]
         batch["lag"] = torch.tensor([version - owner.ticket.version for owner in columns], device=self._device)
         batch["environment"] = torch.tensor([owner.number for owner in columns])
-        return batch, [batch], [columns]
+        return Sample(batch, [batch], [columns])
 
     def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
@@ -168,11 +160,9 @@ class ArrivalStore(RolloutStore):
 class EpisodeStore(_Store):
     """Gives a list of unrolls of whole episodes, each cut to the steps really made, because their lengths differ."""
 
-    def _assemble(
-        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
-    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
+    def _assemble(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int) -> Sample:
         batch = [self._cut(unroll) for unroll, whose in zip(unrolls, owners, strict=True) if whose]
-        return batch, batch, [whose for whose in owners if whose]
+        return Sample(batch, batch, [whose for whose in owners if whose])
 
     def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
         length = int(unroll["length"])

@@ -80,4 +80,5 @@ class Store(Protocol):
         """What is committed and kept, for a checkpoint: named arrays and plain values."""
 
     def restore(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
-        """Restore what `capture` returned."""
+        """Restore what `capture` returned; nothing by default."""
+        return
