@@ -27,7 +27,7 @@ LOOK_SECONDS = 0.005  # that no other thread gets the lock: frames that are left
 WAITING = "waiting for"  # begins the frame that names a wait
 
 
-def sample_if_wanted(place: str, waits: Callable[[], str] | None = None) -> None:
+def sample_if_wanted(place: str, waits: Callable[[], str]) -> None:
     """Sample this process to its end if a profile is being made; `waits` says what a sleeping worker waits for."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
