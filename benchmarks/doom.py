@@ -21,8 +21,8 @@ from numpy.random import Generator
 
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.make import make_group
-from rollmill_envs.doom.doom_spec import make_blueprint
-from rollmill_envs.doom.engine import Engine
+from rollmill_envs.doom.doom_spec import make_spec
+from rollmill_envs.doom.engine import DoomEngine
 
 Play = Callable[[Generator, int], None]
 WHOLE = {"width": 160, "height": 120}
@@ -31,20 +31,20 @@ WHOLE = {"width": 160, "height": 120}
 def bare_engines(env_id: str, size: int, is_resizing: bool = False) -> Play:
     """Steps engines in turn, each with the time limit of its scenario."""
     image = np.zeros((72, 128, 3), np.uint8)
-    blueprint = make_blueprint(EnvConfig(id=env_id, group_size=1))
-    engines = [Engine(blueprint, blueprint.settings.resolution) for _ in range(size)]
+    spec = make_spec(EnvConfig(id=env_id, group_size=1))
+    engines = [DoomEngine(spec, spec.settings.resolution) for _ in range(size)]
     for engine in engines:
         engine.begin(1)
     games = [engine.game for engine in engines]
     for game in games:
-        game.set_episode_timeout(blueprint.tics)
-    buttons = len(blueprint.actions.buttons)
+        game.set_episode_timeout(spec.tics)
+    buttons = len(spec.actions.buttons)
     actions = [[0.0] * buttons, *([float(i == pressed) for i in range(buttons)] for pressed in range(buttons))]
 
     def play(generator: Generator, steps: int) -> None:
         for row in generator.integers(len(actions), size=(steps // size, size)).tolist():
             for game, action in zip(games, row, strict=True):
-                game.make_action(actions[action], blueprint.settings.frame_skip)
+                game.make_action(actions[action], spec.settings.frame_skip)
                 state = game.get_state()
                 if state is None:
                     game.set_seed(int(generator.integers(2**31)))

@@ -23,7 +23,7 @@ import torch
 from benchmarks.ours import settings_of
 from rollmill import nested
 from rollmill.algorithms.recipe import Update, UpdateContext
-from rollmill.doctor.preflight import draw_blueprint, draw_graph
+from rollmill.doctor.preflight import draw_blueprint
 from rollmill.envs.make import make_group
 from rollmill.launch.process import set_threads, tune_allocator
 from rollmill.learners.optimizer import build_optimizers

@@ -60,10 +60,10 @@ def exit_code_of(number: int) -> int:
     return 128 + (signal.SIGTERM if number == signal.SIGUSR1 else number)
 
 
-def nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
-    """A phrase such as "did you mean 'ppo'?", or the list of known names if none is similar."""
+def nearest(name: str, known: list[str] | tuple[str, ...], otherwise: str = "") -> str:
+    """A phrase such as "did you mean 'ppo'?"; if none is similar, `otherwise` or the list of known names."""
     from difflib import get_close_matches
 
     if near := get_close_matches(name, known, n=1, cutoff=0.6):
         return f"did you mean '{near[0]}'?"
-    return "known: " + ", ".join(sorted(known)) if known else "none is known"
+    return otherwise or ("known: " + ", ".join(sorted(known)) if known else "none is known")

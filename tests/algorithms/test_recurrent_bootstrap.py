@@ -25,7 +25,7 @@ from rollmill.models.config import ModelConfig
 from rollmill.models.network import build_network
 from rollmill.spaces import action_spec, observation_spec
 from rollmill.stores.rollout import RolloutStore
-from rollmill.stores.store import Unroll
+from rollmill.stores.store import LeasedUnroll
 from rollmill.transport.ports import Lease
 from rollmill.types import Decision, Flow, GroupStatus, Outcome, Problem, Ticket
 
@@ -249,7 +249,7 @@ def test_assembler_and_store_lay_out_the_batch_that_is_tested_here(memory):
     for actor in (0, 1):
         out = nested.map_leaves(lambda leaf: leaf.zeros(), spec)
         assemble(batch, slice(2 * actor, 2 * actor + 2), Ticket(actor, 0, 0), out)
-        store.insert(Unroll(Ticket(actor, 0, 0), 0, Lease(out, actor)))
+        store.insert(LeasedUnroll(Ticket(actor, 0, 0), 0, Lease(out, actor)))
     joined = store.sample(np.random.default_rng, 0).batch
     for field, wanted in played.batch.items():
         torch.testing.assert_close(joined[field], wanted, rtol=0, atol=0, msg=lambda m, f=field: f"{f}: {m}")

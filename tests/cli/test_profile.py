@@ -16,10 +16,11 @@ import pytest
 
 from rollmill.cli import main
 from rollmill.config.yaml_text import written
-from rollmill.launch.sampler import BEGUN, Sampler, Waits
+from rollmill.launch.sampler import BEGUN, Sampler
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.span import family_usage, spent
 from rollmill.profiling.stacks import Sampled, Stack, read_samples, speedscope
+from rollmill.runtime.worker import Waits
 from rollmill.transport.ports import PortCounters
 
 UPDATE = ("rollmill.learners.learner:Learner.work", "rollmill.algorithms.ppo:PPOUpdate.__call__")

@@ -14,8 +14,9 @@ import pytest
 from rollmill import load_config
 from rollmill.envs.config import ATARI_PRESETS, AtariConfig, EnvConfig
 from rollmill.envs.make import known_environments, make_group
-from rollmill.envs.names import game_name, known_roms
+from rollmill.envs.names import known_roms
 from rollmill.errors import Refused
+from rollmill_envs.atari import game_name
 
 FOR_TWO = ["combat", "joust", "maze_craze", "warlords"]
 ON = np.ones(1, bool)

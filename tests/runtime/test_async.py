@@ -22,7 +22,7 @@ from rollmill.retrace import Retrace
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.seeding import episode_seed
 from rollmill.stores.rollout import ArrivalStore
-from rollmill.stores.store import Unroll
+from rollmill.stores.store import LeasedUnroll
 from rollmill.transport.ports import Lease
 from rollmill.types import ArraySpec, Flow, Problem, Ticket
 
@@ -306,7 +306,7 @@ def test_unrolls_without_experience_go_along_and_do_not_count():
 
     def unroll(actor, sequence, is_broken):
         lease = Lease({"broken": np.array([is_broken, is_broken])}, 0)
-        assert not store.insert(Unroll(Ticket(actor, sequence, 0), 0, lease)), "committed by its update only"
+        assert not store.insert(LeasedUnroll(Ticket(actor, sequence, 0), 0, lease)), "committed by its update only"
 
     for sequence in range(3):
         unroll(0, sequence, True)

@@ -14,7 +14,7 @@ from rollmill.doctor.preflight import draw_blueprint
 from rollmill.envs.make import make_group
 from rollmill.seeding import episode_seed, generator
 from rollmill.settings import load_config
-from rollmill.stores.store import Unroll
+from rollmill.stores.store import LeasedUnroll
 from rollmill.transport.local import LocalCell, LocalChannel, LocalPorts
 from rollmill.transport.ports import Lease
 from rollmill.types import TICKET, ArraySpec, Ticket
@@ -270,5 +270,5 @@ def test_all_four_together_make_the_unroll_of_the_fused_actor(plan, policy):
 def bench_batch(plan, unroll):
     """What the learner's store makes of one unroll."""
     store = plan.build_learner("learner", Bench(plan).learner_ports()).store
-    store.insert(Unroll(Ticket(0, 0, 0), 0, Lease(unroll, 0)))
+    store.insert(LeasedUnroll(Ticket(0, 0, 0), 0, Lease(unroll, 0)))
     return store.sample(lambda: np.random.default_rng(0), 0).batch

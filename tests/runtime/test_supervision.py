@@ -366,7 +366,7 @@ guardian = Guardian()
 guardian.start()
 sleeper = subprocess.Popen(["sleep", "1000"], process_group=0)
 guardian.watch(sleeper.pid)
-print(sleeper.pid, guardian.pid, flush=True)
+print(sleeper.pid, guardian._child.pid, flush=True)
 if sys.argv[1] == "bye":
     guardian.close()
 else:
@@ -393,12 +393,12 @@ def test_the_guardian_ends_what_a_killed_process_leaves_and_only_then(ending):
 def test_a_guardian_that_dies_is_started_anew_with_all_it_knew():
     guardian = Guardian()
     guardian.start()
-    first = guardian.pid
+    first = guardian._child.pid
     guardian.watch(10**9)  # no such group
     os.kill(first, signal.SIGKILL)
     psutil.Process(first).wait(5) if psutil.pid_exists(first) else None
     guardian.look()
-    assert guardian.pid != first
+    assert guardian._child.pid != first
     guardian.forget(10**9)
     guardian.close()
     assert not Path(f"/proc/{first}").exists()

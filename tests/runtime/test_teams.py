@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rollmill.runtime.teams import Fault, GiveUp, Kill, Replaced, Step, Team
+from rollmill.runtime.teams import Fault, GiveUp, Kill, Replaced, Team, TeamStep
 
 RESTARTS = 3
 FROM_OUTSIDE = Fault("a", "a", "killed by SIGKILL", is_from_outside=True)
@@ -33,9 +33,9 @@ def test_the_rest_of_the_team_is_killed_at_once_and_the_failed_worker_after_its_
     assert team.decide(11.0, 0, RESTARTS) == Kill(("a", "c"))  # 10 + 1 s of grace; c does not go, so again
     team.living.clear()
     assert team.has_to_recover
-    assert team.decide(11.1, 0, RESTARTS) is Step.RECOVER
+    assert team.decide(11.1, 0, RESTARTS) is TeamStep.RECOVER
     assert not team.has_to_recover
-    assert team.decide(11.1, 0, RESTARTS) is Step.START, "the first replacement waits for nothing"
+    assert team.decide(11.1, 0, RESTARTS) is TeamStep.START, "the first replacement waits for nothing"
 
 
 def test_a_hung_worker_has_no_grace():
@@ -48,7 +48,7 @@ def test_only_the_first_fault_is_reported_and_when_all_are_ready_again():
     team = running("a", "b")
     lose_all(team, BY_ITSELF, 10.0)
     team.blame(FROM_OUTSIDE, 10.1)
-    assert team.decide(10.2, 5, RESTARTS) is Step.RECOVER
+    assert team.decide(10.2, 5, RESTARTS) is TeamStep.RECOVER
     team.start()
     team.ready("b", 0.2)
     assert team.decide(11.0, 5, RESTARTS) is None
@@ -63,11 +63,11 @@ def test_replacements_in_a_row_wait_twice_as_long_each_time_until_there_were_too
     for attempt in range(RESTARTS):
         now = 100.0 * (attempt + 1)
         lose_all(team, Fault("a", "a", f"fault {attempt}"), now)
-        assert team.decide(now, 7, RESTARTS) is Step.RECOVER
+        assert team.decide(now, 7, RESTARTS) is TeamStep.RECOVER
         assert team.start_at is not None
         delays.append(team.start_at - now)
         assert team.decide(team.start_at - 0.01, 7, RESTARTS) is None
-        assert team.decide(team.start_at, 7, RESTARTS) is Step.START
+        assert team.decide(team.start_at, 7, RESTARTS) is TeamStep.START
         team.start()
         team.ready("a", 0.0)
     assert delays == [0.0, 0.5, 1.0]
@@ -82,14 +82,14 @@ def test_an_unroll_in_between_forgives():
     team = running("a")
     for unrolls in range(1, 10):
         lose_all(team, FROM_OUTSIDE, 10.0 * unrolls)
-        assert team.decide(10.0 * unrolls, unrolls, RESTARTS) is Step.RECOVER
+        assert team.decide(10.0 * unrolls, unrolls, RESTARTS) is TeamStep.RECOVER
         assert team.start_at == 10.0 * unrolls
         team.start()
         team.ready("a", 0.0)
 
 
 def test_a_worker_that_never_ran_is_replaced_only_if_it_was_killed_from_outside():
-    for fault, expected in [(BY_ITSELF, GiveUp(BY_ITSELF, "ValueError: no")), (FROM_OUTSIDE, Step.RECOVER)]:
+    for fault, expected in [(BY_ITSELF, GiveUp(BY_ITSELF, "ValueError: no")), (FROM_OUTSIDE, TeamStep.RECOVER)]:
         team = Team(("a",), frozenset(), (0,))
         team.start()
         lose_all(team, fault, 1.0)

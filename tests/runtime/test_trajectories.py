@@ -15,7 +15,6 @@ from rollmill.doctor.env_check import check_group
 from rollmill.envs.config import EnvConfig
 from rollmill.events import Progress, Stopped
 from rollmill.learners.learner import TrainConfig
-from rollmill.learners.tap import Trajectory
 from rollmill.models.config import ModelConfig
 from rollmill.observe.dispatcher import Dispatcher
 from rollmill.observe.hooks import Hooks, Unroll
@@ -27,6 +26,9 @@ from rollmill.runtime.processes import ProcessRuntime
 from rollmill.runtime.serial import SerialRuntime
 from rollmill.runtime.topology import draw_graph
 from rollmill.seeding import episode_seed
+from rollmill.stores.store import LeasedUnroll
+from rollmill.transport.ports import Lease
+from rollmill.types import Ticket
 from rollmill_envs.probe.tracer import decode, plan
 
 SEED, GROUPS, SIZE, STEPS, UPDATES = 11, 4, 3, 7, 12
@@ -167,7 +169,7 @@ class Slots:
         progress = Progress(env_steps=int(fraction * 100), target_steps=100)
         arrays = {"reward": np.full((2, 1), float(number))}
         release = lambda: self.released.append((actor, number))  # noqa: E731
-        return tap.offer(Trajectory(actor, number, number, number + 1, arrays, release), progress)
+        return tap.offer(LeasedUnroll(Ticket(actor, number, number), 0, Lease(arrays, number)), release, progress)
 
 
 class Gate(Hooks):

@@ -43,10 +43,8 @@ class UnrollAssembler:
         out["valid"][t] = outcome.valid
         ended = outcome.terminated | outcome.truncated
         if ended.any():
-            nested.map_leaves(
-                lambda row, source: _assign_rows(row[t], source, ended), out["final_obs"], outcome.final_obs
-            )
-            nested.map_leaves(lambda row, source: _assign_rows(row[t], source, ended), out["final_state"], state)
+            nested.assign(out["final_obs"], (t, ended), nested.index(outcome.final_obs, ended))
+            nested.assign(out["final_state"], (t, ended), nested.index(state, ended))
         self._t += 1
 
     def finish(
@@ -67,7 +65,3 @@ class UnrollAssembler:
         out["length"][...] = t
         for field, value in (*records.items(), *status._asdict().items()):
             out[field][...] = value
-
-
-def _assign_rows(target: Array, source: Array, rows: Array) -> None:
-    target[rows] = source[rows]

@@ -26,10 +26,12 @@ class Component(Protocol):
     notices: deque[Notice]  # emptied by the runtime
 
     def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Continue from these resume points; called once, before the first work()."""
+        """Continue from these resume points; called once, before the first work(). By default nothing is restored."""
+        return
 
     def work(self) -> bool:
         """Do one piece of work if the ports allow it now; False when there is nothing to do. Never waits."""
 
     def close(self) -> None:
-        """Release simulators and other resources."""
+        """Release simulators and other resources; by default there are none."""
+        return

@@ -71,11 +71,6 @@ class Episodes:
         assert self._status is not None, "no unroll has ended yet"
         return self._status
 
-    @property
-    def in_play(self) -> Array:
-        """Bool [K]: the environments that take part in the next step."""
-        return self._active
-
     def begin(self) -> tuple[Nested, Array]:
         """Start every environment; the first observation and which rows begin an episode (all)."""
         self._reset(self._everyone)

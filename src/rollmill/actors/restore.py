@@ -9,6 +9,7 @@ import numpy as np
 from rollmill import nested
 from rollmill.actors.snapshots import stored_snapshot
 from rollmill.envs.group import EnvGroup
+from rollmill.envs.snapshot_bytes import row_bytes
 from rollmill.nested import Nested
 from rollmill.spaces import ActionScale
 from rollmill.types import Array, ResumePoint
@@ -58,6 +59,5 @@ def _by_replay(group: EnvGroup, point: ResumePoint, rows: Array, scale: ActionSc
 
 def _same_rows(shown: Nested, saved: Nested) -> Array:
     """Which rows of two nested arrays are equal byte for byte; NaN equals itself."""
-    pairs = [(a, b) for (_, a), (_, b) in zip(nested.leaves(shown), nested.leaves(saved), strict=True)]
-    size = len(pairs[0][0])
-    return np.array([all(a[k].tobytes() == b[k].tobytes() for a, b in pairs) for k in range(size)])
+    size = len(nested.first_leaf(shown))
+    return np.array([row_bytes(shown, k) == row_bytes(saved, k) for k in range(size)])

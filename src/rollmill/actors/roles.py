@@ -17,7 +17,7 @@ from typing import Any
 
 from rollmill import nested
 from rollmill.actors.assemble import UnrollAssembler
-from rollmill.actors.component import Notice
+from rollmill.actors.component import Component, Notice
 from rollmill.actors.episodes import Episodes
 from rollmill.actors.tickets import Turn
 from rollmill.algorithms.policy import Policy
@@ -27,14 +27,7 @@ from rollmill.models.weights import WeightsLoader
 from rollmill.nested import Nested
 from rollmill.seeding import generator
 from rollmill.transport.ports import Lease, Ports
-from rollmill.types import (
-    Array,
-    Decision,
-    GroupStatus,
-    Outcome,
-    ResumePoint,
-    Ticket,
-)
+from rollmill.types import Array, Decision, GroupStatus, Outcome, ResumePoint, Ticket
 
 _STEP = tuple(field for field in Outcome._fields if field not in ("final_obs", "obs", "reset"))  # copied every step
 
@@ -117,7 +110,7 @@ class _GroupContext:
         self.room: Lease | None = None  # for the answer
 
 
-class Inference:
+class Inference(Component):
     """Decides for many groups: one fixed-shape forward per group, because merging groups would change the bits.
 
     Ports, for each group i: `scenes.i` in, `tickets.i` in, `decisions.i` out; `weights` in (cell).
@@ -201,12 +194,9 @@ class Inference:
             room.arrays[name][...] = record
         self._decisions[i].commit(room)
 
-    def close(self) -> None:
-        """Nothing to release."""
 
-
-class Collector:
-    """Puts the scenes and decisions of one group together into unrolls.
+class Collector(Component):
+    """Puts the scenes and decisions of one group together into unrolls; between two unrolls it has no state.
 
     Ports: `scenes` in, `decisions` in, `unrolls` out.
     """
@@ -223,9 +213,6 @@ class Collector:
         self._idle_since = perf_counter()
         self.notices: deque[Notice] = deque()
 
-    def resume(self, points: Mapping[int, ResumePoint]) -> None:
-        """Nothing to restore: between two unrolls a collector has no state."""
-
     def work(self) -> bool:
         """Take one scene or one decision, whichever is due."""
         return self._take_decision() if self._scene is not None else self._take_scene()
@@ -237,7 +224,7 @@ class Collector:
         scene = lease.arrays
         if self._decision is not None:
             state = self._decision.arrays["state"]
-            self._assembler.happened(_outcome(scene), state)
+            self._assembler.happened(Outcome(**{field: scene[field] for field in Outcome._fields}), state)
             self._seconds[0] += float(scene["seconds"])
             if not (scene["over"] and self._last_records):  # else the policy's last word is on its way
                 if scene["over"]:
@@ -284,10 +271,3 @@ class Collector:
         self._unrolls.commit(self._room)
         self._room = None
         self._idle_since = perf_counter()
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-def _outcome(scene: dict[str, Any]) -> Outcome:
-    return Outcome(**{field: scene[field] for field in Outcome._fields})

@@ -11,7 +11,6 @@ from rollmill.envs.names import is_atari
 
 ATARI_STACK = 4  # frames, as since Mnih et al. (2015)
 
-
 AtariPreset = Literal["classic", "machado", "dopamine", "apex"]
 # Published settings by name; a key that is given with a preset wins over it.
 ATARI_PRESETS: dict[AtariPreset, dict[str, Any]] = {

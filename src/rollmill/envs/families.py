@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeVar, cast
 from rollmill.config.base import Config, Origin, validate
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
-from rollmill.envs.names import suggest
 from rollmill.envs.player import MakePlayer, Player
 from rollmill.errors import Refused
 
@@ -36,14 +35,12 @@ class Family(Protocol):
 
     def names(self) -> list[str]:
         """Every id of the family; none where an extra that it needs is not installed."""
-        ...
 
     def make_group(self, config: EnvConfig, size: int, pictures: bool = False) -> EnvGroup | None:
         """A group of the environment that `config.id` names; with `pictures` its `render` will be called.
 
         None: gymnasium's own environment is used.
         """
-        ...
 
 
 @cache
@@ -75,14 +72,6 @@ def find_family(config: EnvConfig) -> Family | None:
     """The family that an id belongs to."""
     point = _registered().get(ATARI if config.is_atari else config.id.partition("/")[0])
     return None if point is None else _loaded(point)
-
-
-def make_native(family: Family, config: EnvConfig, size: int, pictures: bool) -> EnvGroup | None:
-    """A group of a family; an id that the family doesn't know is refused with the nearest one."""
-    known = family.names()
-    if known and config.id not in known and not config.is_atari:  # a family without names reports what is not installed
-        raise Refused(f"env.id={config.id}: no such environment; {suggest(config.id, known)}")
-    return family.make_group(config, size, pictures)
 
 
 def native_names() -> list[str]:

@@ -87,7 +87,6 @@ class EnvGroup(Protocol):
 
     def reset(self, mask: NDArray[Any], seeds: NDArray[Any]) -> None:
         """Start a new episode with `seeds[k]` in every row k where `mask` (bool [K]) is True; touch no other row."""
-        ...
 
     def step(self, action: Array, active: NDArray[Any]) -> StepResult:
         """Step the rows where `active` (bool [K]) is True; where an episode ends, `obs` shows its true final one.
@@ -95,14 +94,12 @@ class EnvGroup(Protocol):
         Stepping a row whose episode has ended, or never began, is a bug of the caller: RuntimeError. A row that breaks
         gives 0, no flags and the observation it showed; stepping it again raises what broke it.
         """
-        ...
 
     def snapshot(self, k: int) -> bytes:
         """The whole state of row k's running episode, what it shows and its step counts included.
 
         b"" if none is available; rarely longer than `snapshot_size`. Then the episode must be played again.
         """
-        ...
 
     def restore(self, k: int, data: bytes) -> None:
         """Let row k continue from a snapshot and show what it showed; ValueError if the data is not such a snapshot.
@@ -110,22 +107,18 @@ class EnvGroup(Protocol):
         The row has just been reset with the seed of the snapshot's episode, possibly in another process. After an
         error it must be reset again.
         """
-        ...
 
     def render(self, k: int) -> Array:
         """A picture of row k as it is now: uint8 [H, W, 3], both sides even; `NoPicture` if there is none.
 
         Only of a group that was made for it (`make_group(..., pictures=True)`).
         """
-        ...
 
     def info(self, k: int) -> dict[str, Any]:
         """The info dict of row k's last step or reset; {} if there is none."""
-        ...
 
     def close(self) -> None:
         """Close the environments."""
-        ...
 
 
 def even_sided(picture: Array) -> Array:

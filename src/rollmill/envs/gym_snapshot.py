@@ -41,7 +41,7 @@ def take_state(env: gym.Env[Any, Any]) -> bytes:
     state = owner.snapshot()
     if not isinstance(state, bytes):
         raise TypeError(f"snapshot() gives a {type(state).__name__}, not bytes")
-    return pack(_KIND, state, b"".join(_elapsed(limit).to_bytes(8, "little") for limit in limits))
+    return pack(_KIND, state, b"".join((limit._elapsed_steps or 0).to_bytes(8, "little") for limit in limits))
 
 
 def restore_state(env: gym.Env[Any, Any], data: bytes) -> None:
@@ -54,10 +54,6 @@ def restore_state(env: gym.Env[Any, Any], data: bytes) -> None:
     for i, limit in enumerate(limits):
         steps = int.from_bytes(elapsed[8 * i : 8 * i + 8], "little")
         limit._elapsed_steps = steps  # type: ignore[assignment]  # gymnasium annotates nothing here
-
-
-def _elapsed(limit: TimeLimit[Any, Any]) -> int:
-    return limit._elapsed_steps or 0
 
 
 def _owner(env: gym.Env[Any, Any]) -> tuple[Any, list[TimeLimit[Any, Any]]]:

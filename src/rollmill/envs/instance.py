@@ -160,27 +160,25 @@ def _described(error: BaseException) -> str:
 
 
 class _ActionLog:
-    """The actions of an episode in one growing array: a list of them would take ten times the memory."""
+    """The actions of an episode as bytes: a list of arrays would take ten times the memory."""
 
     def __init__(self) -> None:
-        self._kept: Array = np.zeros(0)
-        self._count = 0
+        self._bytes, self._count = bytearray(), 0
+        self._newest: Array = np.zeros(0)  # all have its shape and dtype
         self.is_cut = False
 
     def add(self, action: Array) -> None:
-        if self._count == len(self._kept):
-            if self._count >= LONGEST_REPLAY:
-                self.is_cut = True
-                return
-            larger = np.zeros((min(max(64, 2 * self._count), LONGEST_REPLAY), *action.shape), action.dtype)
-            larger[: self._count] = self._kept[: self._count] if self._count else 0
-            self._kept = larger
-        self._kept[self._count] = action
-        self._count += 1
+        self.is_cut = self._count >= LONGEST_REPLAY
+        if not self.is_cut:
+            self._bytes += action.tobytes()
+            self._count += 1
+            self._newest = action
 
     def clear(self) -> None:
+        self._bytes.clear()
         self._count = 0
         self.is_cut = False
 
     def __iter__(self) -> Iterator[Array]:
-        return iter(self._kept[: self._count])
+        actions = np.frombuffer(bytes(self._bytes), self._newest.dtype)
+        return iter(actions.reshape(self._count, *self._newest.shape))

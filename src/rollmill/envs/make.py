@@ -12,12 +12,12 @@ import gymnasium as gym
 
 from rollmill.config.user_code import load_object
 from rollmill.envs.config import EnvConfig
-from rollmill.envs.families import find_family, make_native, native_names
+from rollmill.envs.families import find_family, native_names
 from rollmill.envs.group import EnvGroup
 from rollmill.envs.gym_group import GymGroup
-from rollmill.envs.names import suggest
+from rollmill.envs.names import LISTED
 from rollmill.envs.preprocessing import PreviousGroup, StackedGroup
-from rollmill.errors import Refused, RollmillError
+from rollmill.errors import Refused, RollmillError, nearest
 
 Constructor = Callable[[], gym.Env[Any, Any]]
 
@@ -58,17 +58,17 @@ def _is_listed(entry_point: Any) -> bool:
 
 def _make_bare(config: EnvConfig, size: int, verify: bool, pictures: bool) -> EnvGroup:
     """The vectorised form where there is one, otherwise single environments in a batch."""
-    family = find_family(config)
-    if family is not None and (group := make_native(family, config, size, pictures)) is not None:
-        return group
-    return GymGroup(config.id, _constructor(config, pictures), size, verify)
-
-
-def _constructor(config: EnvConfig, pictures: bool) -> Constructor:
-    """What makes one environment, found by the form of the id."""
+    if (family := find_family(config)) is not None:
+        known = family.names()  # a family without names reports what is not installed
+        if known and config.id not in known and not config.is_atari:
+            raise _unknown(config, known)
+        if (group := family.make_group(config, size, pictures)) is not None:
+            return group
     if config.id.rpartition(":")[2].isidentifier() and ":" in config.id:  # "package:Name-v0" is for gymnasium
-        return from_class(config, load_object(config.id, "env.id"), pictures)
-    return _from_registry(config, pictures)
+        construct = from_class(config, load_object(config.id, "env.id"), pictures)
+    else:
+        construct = _from_registry(config, pictures)
+    return GymGroup(config.id, construct, size, verify)
 
 
 def from_class(config: EnvConfig, make: Any, pictures: bool) -> Constructor:
@@ -107,14 +107,17 @@ def _from_registry(config: EnvConfig, pictures: bool) -> Constructor:
         except gym.error.DeprecatedEnv as error:
             raise Refused(f"env.id={config.id}: {_one_line(error)}") from error
         except gym.error.UnregisteredEnv as error:
-            hint = suggest(config.id, known_environments())
-            raise Refused(f"env.id={config.id}: no such environment; {hint}") from error
+            raise _unknown(config, known_environments()) from error
         except (gym.error.DependencyNotInstalled, ImportError) as error:
             raise Refused(f"env.id={config.id} needs what is not installed: {_one_line(error)}") from error
         except Exception as error:
             raise _construction_failed(config, error) from error
 
     return construct
+
+
+def _unknown(config: EnvConfig, known: list[str]) -> Refused:
+    return Refused(f"env.id={config.id}: no such environment; {nearest(config.id, known, LISTED)}")
 
 
 def _construction_failed(config: EnvConfig, error: Exception) -> Refused:

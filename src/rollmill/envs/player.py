@@ -17,7 +17,6 @@ class Player(Protocol):
 
     def __call__(self, group: EnvGroup, reset: NDArray[np.bool_]) -> Array:
         """Actions as an agent stores them; `reset[k]` says that row k shows the first observation of an episode."""
-        ...
 
 
 MakePlayer = Callable[[int], Player]  # for a group of that size

@@ -195,17 +195,12 @@ def _action_space(space: gym.Space[Any]) -> gym.spaces.Box:
         # zero is always within: it means no action yet
         low, high = np.minimum(space.low, 0).ravel(), np.maximum(space.high, 0).ravel()
         return gym.spaces.Box(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
-    return gym.spaces.Box(0.0, 1.0, (int(_sizes(space).sum()),), np.float32)
+    return gym.spaces.Box(0.0, 1.0, (gym.spaces.flatdim(space),), np.float32)
 
 
-def _starts(space: gym.Space[Any]) -> NDArray[np.int64] | None:
+def _starts(space: Any) -> NDArray[np.int64] | None:
     """Where the one-hot part of each choice starts in the row; None for continuous actions."""
     if isinstance(space, gym.spaces.Box):
         return None
-    sizes = _sizes(space)
-    return np.asarray(np.cumsum(sizes) - sizes)
-
-
-def _sizes(space: Any) -> NDArray[np.int64]:
-    """Number of options of each choice."""
-    return np.atleast_1d(np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64))
+    options = np.atleast_1d(np.asarray(space.n if isinstance(space, gym.spaces.Discrete) else space.nvec, np.int64))
+    return np.asarray(np.cumsum(options) - options)

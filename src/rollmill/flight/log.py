@@ -20,18 +20,7 @@ import numpy as np
 from rollmill import nested
 from rollmill.errors import Refused
 from rollmill.fields import Fields
-from rollmill.flight.records import (
-    CHECKSUMS,
-    MAGIC,
-    NAME,
-    AttemptEntry,
-    Consumed,
-    HashEntry,
-    Note,
-    UpdateEntry,
-    chained,
-    read_flight,
-)
+from rollmill.flight.records import CHECKSUMS, MAGIC, NAME, Consumed, HashEntry, Note, UpdateEntry, chained, read_flight
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
 from rollmill.persist.writing import AppendedFile, unused
@@ -150,7 +139,7 @@ class FlightWriter(Flight):
         """Log the last hash, the unrolls of an update that failed and ended the run, and how it ended."""
         self._append(HashEntry(update, parameters_sha256(dict(weights))).pack())
         if self.pending:
-            self._append(AttemptEntry(update + 1, self.pending).pack())
+            self._append(UpdateEntry(update + 1, None, self.pending).pack())
         self.note("stopped", update, status=status)
         self.close()
         lost = self.complaint or self.gap

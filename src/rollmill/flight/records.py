@@ -55,24 +55,14 @@ class UpdateEntry:
     """One update: what it consumed, and a checksum of what it reported."""
 
     update: int  # counted from 1
-    learned: int
+    learned: int | None  # None: an attempt, which failed and ended the run
     unrolls: tuple[Consumed, ...]
 
     def pack(self) -> bytes:
         """As a payload."""
-        return _pack_update(_UPDATED, self.update, self.learned, self.unrolls)
-
-
-@dataclass(frozen=True)
-class AttemptEntry:
-    """An update that failed and ended the run: the unrolls that it was learning from."""
-
-    update: int
-    unrolls: tuple[Consumed, ...]
-
-    def pack(self) -> bytes:
-        """As a payload."""
-        return _pack_update(_ATTEMPTED, self.update, 0, self.unrolls)
+        kind = _ATTEMPTED if self.learned is None else _UPDATED
+        head = _UPDATE.pack(kind, self.update, self.learned or 0, len(self.unrolls))
+        return head + b"".join(_UNROLL.pack(*unroll.values()) for unroll in self.unrolls)
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ class Note:
         return _NOTE + json.dumps({"kind": self.kind, "update": self.update, **self.facts}).encode()
 
 
-Entry = UpdateEntry | AttemptEntry | HashEntry | Note
+Entry = UpdateEntry | HashEntry | Note
 
 
 def chained(payloads: Sequence[bytes], crc: int) -> tuple[bytes, int]:
@@ -127,15 +117,10 @@ class FlightLog:
         kept: list[Entry] = []
         for entry in self.entries:
             if isinstance(entry, Note) and entry.kind == "begun":
-                kept = [old for old in kept if _leads_to(old, entry.update)]
+                # a lost episode belongs to the next update
+                kept = [e for e in kept if e.update + (isinstance(e, Note) and e.kind == "lost") <= entry.update]
             kept.append(entry)
         return kept
-
-
-def _leads_to(entry: Entry, update: int) -> bool:
-    """Whether the entry is part of the history up to an update; a lost episode belongs to the next update."""
-    is_ahead = isinstance(entry, Note) and entry.kind == "lost"
-    return entry.update + is_ahead <= update
 
 
 def read_flight(path: Path) -> FlightLog:
@@ -192,11 +177,6 @@ def _may_be_cut(payload: bytes, length: int) -> bool:
     return kind in (b"", _UPDATED, _ATTEMPTED) or (kind == _NOTE and length <= _LONGEST_NOTE and b"}" not in payload)
 
 
-def _pack_update(kind: bytes, update: int, learned: int, unrolls: Sequence[Consumed]) -> bytes:
-    head = _UPDATE.pack(kind, update, learned, len(unrolls))
-    return head + b"".join(_UNROLL.pack(*unroll.values()) for unroll in unrolls)
-
-
 def _entry(payload: bytes) -> Entry:
     kind = payload[:1]
     if kind in (_UPDATED, _ATTEMPTED):
@@ -204,7 +184,7 @@ def _entry(payload: bytes) -> Entry:
         unrolls = tuple(map(Consumed.of, _UNROLL.iter_unpack(payload[_UPDATE.size :])))
         if len(unrolls) != count:
             raise ValueError("unrolls are missing")
-        return UpdateEntry(update, learned, unrolls) if kind == _UPDATED else AttemptEntry(update, unrolls)
+        return UpdateEntry(update, learned if kind == _UPDATED else None, unrolls)
     if kind == _HASHED:
         _, update, digest = _HASH.unpack(payload)
         return HashEntry(update, digest.hex())

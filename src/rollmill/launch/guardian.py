@@ -33,11 +33,6 @@ class Guardian:
         self._child: Child | None = None
         self._groups: dict[int, bool] = {}  # those that live, and whether they are given time
 
-    @property
-    def pid(self) -> int:
-        """Its process number; 0 if it isn't running."""
-        return 0 if self._child is None else self._child.pid
-
     def start(self) -> None:
         """Start it, and report all that is known."""
         if self._child is not None:

@@ -25,11 +25,6 @@ class Stat(NamedTuple):
     cpu_ticks: int  # user and system, all threads
     start: int  # ticks since boot; a pid is reused, the pair is not
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether it runs; a zombie doesn't."""
-        return self.state not in "ZX"
-
 
 def read_stat(pid: int) -> Stat | None:
     """The process with this number; None if there is none."""
@@ -56,7 +51,7 @@ def is_alive(pid: int) -> bool:
 def start_of(pid: int) -> int | None:
     """When a living process began, in ticks since boot; None if it has ended."""
     found = read_stat(pid)
-    return found.start if found is not None and found.is_alive else None
+    return None if found is None or found.state in "ZX" else found.start  # a zombie has ended
 
 
 def ancestry(pid: int) -> Iterator[int]:

@@ -12,11 +12,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Protocol
 
 FOLDER_VARIABLE = "ROLLMILL_PROFILE"  # where the processes of a run leave their stacks; unset: no profile is made
 BEGUN, OVER = "begun", "over"  # files in that folder: workers count what they see between the two
@@ -28,41 +27,11 @@ LOOK_SECONDS = 0.005  # that no other thread gets the lock: frames that are left
 WAITING = "waiting for"  # begins the frame that names a wait
 
 
-def sample_if_wanted(place: str, ports: Mapping[str, Counters] | None = None) -> None:
-    """Sample this process to its end if a profile is being made; counters of ports show what a worker waits for."""
+def sample_if_wanted(place: str, waits: Callable[[], str]) -> None:
+    """Sample this process to its end if a profile is being made; `waits` says what a sleeping worker waits for."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
-        Sampler(place, Path(folder), None if ports is None else Waits(ports).reason).start()
-
-
-class Counters(Protocol):
-    """What is counted at a port."""
-
-    refused: int  # times that it found no room
-    waited: int  # times that it found nothing
-
-
-class Waits:
-    """What a sleeping worker waits for: the ports at which it found nothing since the last look."""
-
-    def __init__(self, ports: Mapping[str, Counters]) -> None:
-        self._ports = ports
-        self._seen = dict.fromkeys(ports, 0)
-        self._reason = f"{WAITING} work"
-
-    def reason(self) -> str:
-        """In words, such as `waiting for tickets`; the last answer where nothing has changed."""
-        vain: dict[str, int] = {}
-        for name, port in self._ports.items():
-            looks = port.waited + port.refused
-            if looks != self._seen[name]:
-                kind = "slots for " if port.refused else ""
-                family = kind + name.rpartition(":")[2].partition(".")[0]
-                vain[family] = vain.get(family, 0) + abs(looks - self._seen[name])
-                self._seen[name] = looks
-        if vain:
-            self._reason = f"{WAITING} {max(vain, key=lambda family: vain[family])}"
-        return self._reason
+        Sampler(place, Path(folder), waits).start()
 
 
 class Sampler:

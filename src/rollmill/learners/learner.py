@@ -17,7 +17,7 @@ from rollmill.learners.sequencer import Sequencer
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.trainer import Trainer
 from rollmill.persist.checkpoints import Content
-from rollmill.stores.store import Store, StoreState, Unroll
+from rollmill.stores.store import LeasedUnroll, Store, StoreState
 from rollmill.types import ResumePoint
 
 
@@ -156,7 +156,7 @@ class Learner:
         self._steps_updated = sequencer.env_steps
         self.events.append(Updated(self.progress(), trainer.version, {**report.metrics, **times, **flow}))
 
-    def _commit(self, unrolls: Sequence[Unroll]) -> None:
+    def _commit(self, unrolls: Sequence[LeasedUnroll]) -> None:
         """Count unrolls that the store has committed, and give their slots back."""
         if not unrolls:
             return

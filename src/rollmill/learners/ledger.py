@@ -70,7 +70,10 @@ class LagController:
 
 
 class Ledger(Protocol):
-    """Decides about tickets; the sequencer reports everything that happens to them."""
+    """Decides about tickets; the sequencer reports everything that happens to them.
+
+    What a ledger need not know does nothing by default.
+    """
 
     def give(self, version: int) -> None:
         """Weights of `version` are published: hand out tickets that name them."""
@@ -83,15 +86,18 @@ class Ledger(Protocol):
 
     def consumed(self, tickets: Sequence[Ticket]) -> None:
         """The unrolls of these tickets were learned from."""
+        return
 
     def reissue(self, actor: int, version: int) -> None:
         """The actor was rebuilt; what was sent to the old one is lost."""
+        return
 
     def missing(self) -> list[int]:
         """The actors whose unrolls are waited for."""
 
     def measured(self, lag: float) -> int | None:
         """Record the mean lag of an update; returns the new limit of unrolls in flight if it changed."""
+        return None
 
     @property
     def is_idle(self) -> bool:
@@ -110,6 +116,7 @@ class Ledger(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore what `state` returned."""
+        return
 
 
 class FlightLedger:

@@ -19,9 +19,9 @@ from rollmill.learners.journal import Journal
 from rollmill.learners.ledger import FlightLedger, Ledger
 from rollmill.learners.scores import Ended, Scores
 from rollmill.learners.stopwatch import Stopwatch
-from rollmill.learners.tap import Tap, Trajectory
+from rollmill.learners.tap import Tap
 from rollmill.nested import Nested
-from rollmill.stores.store import Store, Unroll
+from rollmill.stores.store import LeasedUnroll, Store
 from rollmill.transport.ports import Receiver, Sender
 from rollmill.types import Array, Flow, Problem, ResumePoint, Ticket
 
@@ -51,19 +51,19 @@ class Sequencer:
         self._incarnations = [0] * len(tickets)
         self._is_ordered = flow.is_ordered
         self._next = [0] * len(tickets)  # sequence number of each actor's next unroll, where they are ordered
-        self._arrived: dict[tuple[int, int], Unroll] = {}  # by actor and sequence: not yet taken
+        self._arrived: dict[tuple[int, int], LeasedUnroll] = {}  # by actor and sequence: not yet taken
 
     def receive(self) -> None:
         """Receive the unrolls that have arrived, and send tickets that found no room before."""
         while (lease := self._unrolls.take()) is not None:
             ticket = Ticket(*(int(n) for n in lease.arrays["ticket"]))
-            unroll = Unroll(ticket, self._incarnations[ticket.actor], lease)
+            unroll = LeasedUnroll(ticket, self._incarnations[ticket.actor], lease)
             self._stopwatch.collected(ticket.actor, *unroll.arrays["seconds"].tolist()[:2])
             self.ledger.arrived(ticket)
             self._arrived[ticket[:2]] = unroll
         self.ledger.send()
 
-    def take(self) -> Unroll | None:
+    def take(self) -> LeasedUnroll | None:
         """The next unroll in order, if it has arrived: by ticket, the actors in turn, or the first that arrived."""
         if not self._is_ordered:
             return self._arrived.pop(next(iter(self._arrived))) if self._arrived else None
@@ -80,7 +80,7 @@ class Sequencer:
         """
         return not self._is_ordered or not self.ledger.in_flight
 
-    def announce(self, unrolls: Sequence[Unroll], update: int) -> None:
+    def announce(self, unrolls: Sequence[LeasedUnroll], update: int) -> None:
         """Log unrolls that `update` is about to depend on."""
         if not unrolls:
             return
@@ -88,19 +88,18 @@ class Sequencer:
         self.flight.consumed(update, [(unroll.ticket, unroll.incarnation, unroll.arrays) for unroll in unrolls])
         self._troubles += sum(int(unroll.arrays["troubles"].sum()) for unroll in unrolls)
 
-    def commit(self, unrolls: Sequence[Unroll]) -> Ended:
+    def commit(self, unrolls: Sequence[LeasedUnroll]) -> Ended:
         """Count the steps of unrolls and the episodes that ended in them; those episodes."""
         for unroll in unrolls:
             self._journal.advance(unroll.ticket.actor, unroll.arrays)
             self.env_steps += unroll.steps
         return self.scores.add([unroll.arrays for unroll in unrolls])
 
-    def release(self, unrolls: Sequence[Unroll], progress: Progress) -> None:
+    def release(self, unrolls: Sequence[LeasedUnroll], progress: Progress) -> None:
         """Give the slots of committed unrolls back to the actors, or first to the tap."""
         for unroll in unrolls:
             release = partial(self._unrolls.release, unroll.lease)
-            trajectory = Trajectory(*unroll.ticket, progress.updates, unroll.arrays, release)
-            if self.tap is None or not self.tap.offer(trajectory, progress):
+            if self.tap is None or not self.tap.offer(unroll, release, progress):
                 release()
         self.ledger.consumed([unroll.ticket for unroll in unrolls])
 
@@ -123,7 +122,7 @@ class Sequencer:
         """Calls in which an environment failed, and environments that are quarantined."""
         return {"environments": self._troubles, "quarantined": self._journal.quarantined}
 
-    def flow_metrics(self, unrolls: Sequence[Unroll], version: int, update: int) -> dict[str, float]:
+    def flow_metrics(self, unrolls: Sequence[LeasedUnroll], version: int, update: int) -> dict[str, float]:
         """Lag of the unrolls, and port statistics since the last call."""
         lags = [version - unroll.ticket.version for unroll in unrolls]
         age: dict[str, float] = {}
@@ -162,7 +161,7 @@ class Sequencer:
         self.ledger.restore(ledger)
         self._next = list(ledger["sequences"])
 
-    def _note_lost_episodes(self, unrolls: Sequence[Unroll], update: int) -> None:
+    def _note_lost_episodes(self, unrolls: Sequence[LeasedUnroll], update: int) -> None:
         """Log running episodes that a new incarnation of an actor could not restore: nothing else records that."""
         ends: dict[int, Array] = {}
         for unroll in unrolls:

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Protocol
 
 from rollmill.events import Progress
-from rollmill.nested import Nested
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """A whole unroll in its slot, as the learner has consumed it."""
-
-    actor: int
-    sequence: int
-    version: int  # of the weights that made it
-    update: int  # that consumed it
-    arrays: Mapping[str, Nested]  # see `fields.Fields`; views of the slot, valid until release()
-    release: Callable[[], None]  # gives the slot back; once, from any thread
+from rollmill.stores.store import LeasedUnroll
 
 
 class Tap(Protocol):
     """Takes over consumed unrolls from the learner."""
 
-    def offer(self, trajectory: Trajectory, progress: Progress) -> bool:
-        """Take the slot over; False: not wanted, or no spare slot. Returns at once."""
+    def offer(self, unroll: LeasedUnroll, release: Callable[[], None], progress: Progress) -> bool:
+        """Take the slot over; False: not wanted, or no spare slot. Returns at once.
+
+        `release` gives the slot back; it is called once, from the learner's thread.
+        """

@@ -25,7 +25,7 @@ from rollmill.events import (
 )
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import EndedEpisode, Hooks, Unroll, WorkerFailure
-from rollmill.observe.observer import Overflow
+from rollmill.observe.observer import Observer, Overflow
 
 
 class HookFailed(Exception):
@@ -69,7 +69,7 @@ _HOOKS: dict[type[Event], tuple[str, Callable[[Any], Iterable[tuple[Any, ...]]]]
 HOOKS = tuple(name for name in vars(Hooks) if name.startswith("on_"))
 
 
-class UserObserver:
+class UserObserver(Observer):
     """A user's hooks as an observer, called in this process; it says which events it wants."""
 
     def __init__(self, hooks: Hooks, name: str, overflow: Overflow, capacity: int) -> None:
@@ -82,19 +82,11 @@ class UserObserver:
         """Call the hook that the event is for."""
         call(self._hooks, event)
 
-    def close(self) -> None:
-        """Nothing: `on_stop` was the last."""
-
     def abandon(self) -> None:
         """End what is still busy though the run is over; from another thread than `receive`.
 
         Nothing here: the thread ends with the process.
         """
-
-
-def unknown_hooks(hooks: Hooks) -> list[str]:
-    """Attributes that look like hooks and would never be called."""
-    return [name for name in dir(hooks) if name.startswith("on_") and name not in HOOKS]
 
 
 def kinds_wanted(hooks: Hooks) -> frozenset[type[Event]]:

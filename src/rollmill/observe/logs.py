@@ -6,16 +6,8 @@ import re
 from datetime import datetime
 from pathlib import Path
 
-from rollmill.events import (
-    Checkpointed,
-    ComponentFailed,
-    Event,
-    RunStarted,
-    Said,
-    Stopped,
-    WorkerReplaced,
-)
-from rollmill.observe.metrics import MetricsWindow, Row
+from rollmill.events import Checkpointed, ComponentFailed, Event, RunStarted, Said, Stopped, WorkerReplaced
+from rollmill.observe.metrics import MetricsWindow
 from rollmill.observe.observer import Overflow
 from rollmill.observe.phrases import replacement, takeover
 from rollmill.persist.writing import AppendedFile
@@ -46,7 +38,9 @@ class LogObserver:
         elif isinstance(event, Checkpointed):
             self._write("run", "info", f"checkpoint {event.path} in {event.seconds:.3f} s")
         if row := self._window.add(event):
-            self._write("learner", "info", _update_line(row))
+            numbers = " ".join(f"{name}={value:.5g}" for name, value in row.metrics.items())
+            line = f"update {row.progress.updates} steps {row.progress.env_steps} {numbers}"
+            self._write("learner", "info", line)
         if isinstance(event, Stopped):
             self._write("run", "info", f"{event.status}: {event.reason}")
 
@@ -63,8 +57,3 @@ class LogObserver:
         stamp = datetime.now().astimezone().isoformat(sep=" ", timespec="milliseconds")
         first, *rest = text.rstrip().splitlines() or [""]
         self._files[name].write("\n".join([f"{stamp} {level:<7} {first}", *(f"    {line}" for line in rest)]) + "\n")
-
-
-def _update_line(row: Row) -> str:
-    numbers = " ".join(f"{name}={value:.5g}" for name, value in row.metrics.items())
-    return f"update {row.progress.updates} steps {row.progress.env_steps} {numbers}".rstrip()

@@ -10,10 +10,8 @@ from rollmill.events import Checkpointing, EpisodesEnded, Event, Progress, RunSt
 from rollmill.intervals import deviation
 
 Number = float | int | None
-SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
-    "min": min,
-    "max": max,
-}  # of metrics called so; else the mean
+# of metrics called so; else the mean
+SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {"min": min, "max": max}
 NONE_ENDED = EpisodesEnded(Progress(), (), (), ())
 
 

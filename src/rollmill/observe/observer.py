@@ -25,4 +25,5 @@ class Observer(Protocol):
         """Take note of one event."""
 
     def close(self) -> None:
-        """Let go of files and terminal; called once, after the last event, in the order of the observers."""
+        """Let go of files and terminal, if it has any; called once, after the last event, in the observers' order."""
+        return

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
 from rollmill import nested
 from rollmill.events import Progress
-from rollmill.learners.tap import Trajectory
 from rollmill.observe.calls import UnrollLent, UserObserver
 from rollmill.observe.hooks import Unroll
 from rollmill.observe.mailbox import Mailbox
+from rollmill.stores.store import LeasedUnroll
 from rollmill.types import Array
 
 
@@ -22,7 +22,8 @@ from rollmill.types import Array
 class _Loan:
     """One slot that several observers read."""
 
-    trajectory: Trajectory
+    actor: int
+    release: Callable[[], None]  # gives the slot back
     readers: int  # that are not done
 
 
@@ -38,10 +39,10 @@ class TrajectoryTap:
     def __init__(self, readers: Sequence[Mailbox[UserObserver]], spare_slots: int) -> None:
         self._readers, self._spare_slots = readers, spare_slots
         self._lent: Counter[int] = Counter()  # slots by actor
-        self._read: deque[Trajectory] = deque()  # by every reader, to be given back
+        self._read: deque[_Loan] = deque()  # by every reader, to be given back
         self._changed = threading.Condition()
 
-    def offer(self, trajectory: Trajectory, progress: Progress) -> bool:
+    def offer(self, unroll: LeasedUnroll, release: Callable[[], None], progress: Progress) -> bool:
         """Take the slot over for the observers that want it; False if none does or may."""
         self._give_back()  # not counted as handing over: without us the learner would do it itself
         begun, fraction = perf_counter(), progress.fraction
@@ -49,10 +50,11 @@ class TrajectoryTap:
         wanting = [mailbox for mailbox in readers if fraction >= mailbox.observer.trajectories_after]
         if not wanting:
             return False
-        has_slot = partial(self._has_slot, trajectory.actor)
+        has_slot = partial(self._has_slot, unroll.ticket.actor)
         is_ours = has_slot() or any(mailbox.hold_up(self._changed, has_slot) for mailbox in wanting)
         if is_ours:
-            self._lend(trajectory, progress, wanting)
+            loan = _Loan(unroll.ticket.actor, release, len(wanting))
+            self._lend(loan, unroll, progress, wanting)
         else:
             for mailbox in wanting:
                 mailbox.refuse()
@@ -61,13 +63,13 @@ class TrajectoryTap:
             mailbox.delivery.handover_seconds += spent
         return is_ours
 
-    def _lend(self, trajectory: Trajectory, progress: Progress, readers: Sequence[Mailbox[UserObserver]]) -> None:
-        self._lent[trajectory.actor] += 1
-        loan = _Loan(trajectory, len(readers))
+    def _lend(
+        self, loan: _Loan, unroll: LeasedUnroll, progress: Progress, readers: Sequence[Mailbox[UserObserver]]
+    ) -> None:
+        self._lent[loan.actor] += 1
         # Read-only, so that no observer can change what others read.
-        arrays = {name: nested.map_leaves(_read_only, tree) for name, tree in trajectory.arrays.items()}
-        unroll = Unroll(trajectory.actor, trajectory.sequence, trajectory.version, trajectory.update, arrays)
-        lent = UnrollLent(progress, unroll, partial(self._leave, loan))
+        arrays = {name: nested.map_leaves(_read_only, tree) for name, tree in unroll.arrays.items()}
+        lent = UnrollLent(progress, Unroll(*unroll.ticket, progress.updates, arrays), partial(self._leave, loan))
         for mailbox in readers:
             if not mailbox.accept(lent):
                 self._leave(loan)
@@ -77,7 +79,7 @@ class TrajectoryTap:
         with self._changed:
             loan.readers -= 1
             if loan.readers == 0:
-                self._read.append(loan.trajectory)
+                self._read.append(loan)
                 self._changed.notify_all()
 
     def _has_slot(self, actor: int) -> bool:
@@ -88,9 +90,9 @@ class TrajectoryTap:
     def _give_back(self) -> None:
         """Let the actors have the slots that every reader is done with."""
         while self._read:
-            trajectory = self._read.popleft()
-            self._lent[trajectory.actor] -= 1
-            trajectory.release()
+            loan = self._read.popleft()
+            self._lent[loan.actor] -= 1
+            loan.release()
 
 
 def _read_only(array: Array) -> Array:

@@ -8,7 +8,7 @@ from itertools import chain, count
 from typing import Any, get_args
 
 from rollmill.errors import Refused, nearest
-from rollmill.observe.calls import HOOKS, UserObserver, kinds_wanted, load_hooks, unknown_hooks
+from rollmill.observe.calls import HOOKS, UserObserver, kinds_wanted, load_hooks
 from rollmill.observe.config import ObserverConfig
 from rollmill.observe.hooks import Hooks
 from rollmill.observe.observer import Overflow
@@ -42,7 +42,7 @@ def _user_observer(hooks: Hooks, config: ObserverConfig | None, key: str, taken:
         raise Refused(f"{key}: {own}.capacity={capacity!r} must be a whole number ≥ 1")
     if not isinstance(hooks.trajectories_after, int | float) or not 0 <= hooks.trajectories_after <= 1:
         raise Refused(f"{key}: {own}.trajectories_after={hooks.trajectories_after!r} must be a number from 0 to 1")
-    for unknown in unknown_hooks(hooks):
+    for unknown in (name for name in dir(hooks) if name.startswith("on_") and name not in HOOKS):
         raise Refused(f"{key}: {own}.{unknown} is not a hook, so it would never be called; {nearest(unknown, HOOKS)}")
     if not kinds_wanted(hooks):
         raise Refused(f"{key}: {own} has no hook, so it would see nothing; give it one of {', '.join(HOOKS)}")

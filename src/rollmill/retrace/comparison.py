@@ -9,6 +9,7 @@ from rollmill.errors import RollmillError
 from rollmill.fields import Fields
 from rollmill.flight.log import Flight, checksums, learned_checksum
 from rollmill.flight.records import CHECKSUMS, Consumed
+from rollmill.learners.ledger import Ledger
 from rollmill.models.weights import parameters_sha256
 from rollmill.nested import Nested
 from rollmill.retrace.script import Script
@@ -44,8 +45,11 @@ class RetraceHooks:
         """It is about to be raised."""
 
 
-class ScriptedLedger:
-    """Gives the tickets of the script one by one; the next when the unroll of the last has arrived."""
+class ScriptedLedger(Ledger):
+    """Gives the tickets of the script one by one; the next when the unroll of the last has arrived.
+
+    It limits nothing, no worker is replaced, and no checkpoint is made: those methods do nothing.
+    """
 
     def __init__(
         self,
@@ -88,19 +92,9 @@ class ScriptedLedger:
         """Give the next ticket."""
         self._next()
 
-    def consumed(self, tickets: Sequence[Ticket]) -> None:
-        """Nothing."""
-
-    def reissue(self, actor: int, version: int) -> None:
-        """No worker is replaced here."""
-
     def missing(self) -> list[int]:
         """The actors that the script still waits for."""
         return sorted({unroll.ticket.actor for unroll in self._waiting})
-
-    def measured(self, lag: float) -> int | None:
-        """Nothing is limited here."""
-        return None
 
     is_idle = False  # a script with too few unrolls is a divergence, not missing experience
     limit = None
@@ -109,9 +103,6 @@ class ScriptedLedger:
     def state(self) -> dict[str, Any]:
         """Nothing: a retrace makes no checkpoints."""
         return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Nothing, likewise."""
 
     def _check(self, update: int, ticket: Ticket) -> None:
         """Raise for tickets that no learner can have given: they would never be answered."""

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rollmill.errors import Refused
-from rollmill.flight.records import (
-    NAME,
-    AttemptEntry,
-    Consumed,
-    FlightLog,
-    HashEntry,
-    Note,
-    UpdateEntry,
-    read_flight,
-)
+from rollmill.flight.records import NAME, Consumed, FlightLog, HashEntry, Note, UpdateEntry, read_flight
 from rollmill.persist.run_folder import MARK
 from rollmill.persist.writing import read_record
 
@@ -27,7 +18,7 @@ class Script:
     """The history that led to the end of a flight log."""
 
     updates: tuple[UpdateEntry, ...]  # 1, 2, 3, …
-    attempt: AttemptEntry | None  # the update after them, if it ended the run
+    attempt: UpdateEntry | None  # the update after them, if it ended the run
     hashes: Mapping[int, str]  # by update
     begun: Mapping[int, Mapping[str, Any]]  # settings from that update on
     lost: Mapping[tuple[int, int], list[int]]  # environments whose episodes were lost before (actor, sequence)
@@ -67,13 +58,14 @@ def read_script(run: Path) -> Script:
     if left is not None:  # the log's entries from there on were undone without a record of it
         damage = f"{path}: the run was resumed after update {left} without it, and its log ends there"
         lineage = [entry for entry in lineage if entry.update <= left]
-    updates = [entry for entry in lineage if isinstance(entry, UpdateEntry)]
+    attempted = [entry for entry in lineage if isinstance(entry, UpdateEntry)]
+    updates = [entry for entry in attempted if entry.learned is not None]
     for number, entry in enumerate(updates, 1):
         if entry.update != number:
             damage = f"{path}: update {entry.update} follows update {number - 1}; those between were not logged"
             updates = updates[: number - 1]
             break
-    attempts = [entry for entry in lineage if isinstance(entry, AttemptEntry) and entry.update == len(updates) + 1]
+    attempts = [entry for entry in attempted if entry.learned is None and entry.update == len(updates) + 1]
     if not updates and not attempts:
         raise Refused(damage or f"{path} holds no update; there is nothing to retrace")
     notes = [entry for entry in lineage if isinstance(entry, Note)]

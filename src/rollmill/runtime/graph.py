@@ -127,12 +127,9 @@ class Graph:
         lines.append("")
         seen: dict[tuple[str, ...], list[Link]] = {}
         for link in self.links:
-            key = (
-                link.name.split(".")[0],
-                link.kind,
-                *(_family(e) for e in (*link.producers[:1], *link.consumers[:2])),
-            )
-            seen.setdefault(key, []).append(link)
+            ends = [end.node for end in (*link.producers[:1], *link.consumers[:2])]
+            family, *of_ends = (name.split(".")[0] for name in (link.name, *ends))
+            seen.setdefault((family, link.kind, *of_ends), []).append(link)
         for (family, kind, *_), links in seen.items():
             sources = _shortened(list(dict.fromkeys(e.node for link in links for e in link.producers)))
             targets = _shortened(list(dict.fromkeys(e.node for link in links for e in link.consumers)))
@@ -144,20 +141,13 @@ class Graph:
         return "\n".join(lines)
 
 
-def _family(end: End) -> str:
-    return end.node.split(".")[0]
-
-
 def _shortened(names: list[str]) -> list[str]:
     """actor.0, actor.1, actor.2 → actor.0–2."""
     families: dict[str, list[int]] = {}
     for name in names:
         family, _, number = name.partition(".")
         families.setdefault(family, []).extend([int(number)] if number else [])
-    return [
-        family if not n else f"{family}.{n[0]}" if len(n) == 1 else f"{family}.{','.join(_runs(sorted(n)))}"
-        for family, n in families.items()
-    ]
+    return [f"{family}.{','.join(_runs(sorted(n)))}" if n else family for family, n in families.items()]
 
 
 def _runs(numbers: list[int]) -> list[str]:

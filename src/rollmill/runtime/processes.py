@@ -37,7 +37,7 @@ class ProcessRuntime:
     def start(self, points: Mapping[int, ResumePoint] | None = None) -> None:
         """Make the links, build the learner, start the workers; with `points` the actors continue from there."""
         _allow_many_descriptors()
-        self._wiring = SharedWiring.create(self._graph)
+        self._wiring = SharedWiring(self._graph)
         self._supervisor = Supervisor(self._graph, self._config, self._wiring, self._logs)
         self._supervisor.prepare()
         set_threads(self._config.threads_of("learner"))

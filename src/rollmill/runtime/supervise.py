@@ -29,7 +29,7 @@ from rollmill.learners.learner import Learner
 from rollmill.runtime.config import RuntimeConfig
 from rollmill.runtime.forkserver import Forkserver, ForkserverPlan
 from rollmill.runtime.graph import End, Graph
-from rollmill.runtime.teams import Action, Fault, GiveUp, Kill, Replaced, Step, Team
+from rollmill.runtime.teams import Action, Fault, GiveUp, Kill, Replaced, Team, TeamStep
 from rollmill.runtime.vitals import Vitals
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.runtime.worker import WorkerPlan
@@ -45,8 +45,8 @@ class Supervisor:
     def __init__(self, graph: Graph, config: RuntimeConfig, wiring: SharedWiring, logs: Path | None) -> None:
         self._graph, self._config, self._wiring, self._logs = graph, config, wiring, logs
         self.places = tuple(place for place in graph.places if place != "main")
-        self._team_of = {place: team for team in _teams(graph, self.places, config) for place in team.places}
-        self._teams = list({id(team): team for team in self._team_of.values()}.values())
+        self._teams = list(_teams(graph, self.places, config))
+        self._team_of = {place: team for team in self._teams for place in team.places}
         self._said = {place: Lines() for place in self.places}
         self._reports = Lines()
         self._vitals = Vitals(self.places, config)
@@ -70,8 +70,6 @@ class Supervisor:
         """Start the forkserver, which takes seconds to load the libraries, and the guardian."""
         self._forkserver = self._new_forkserver()
         self._guardian.start()
-        for team in self._teams:
-            team.starting = set(team.places)
 
     def start(self, learner: Learner, ports: SharedPorts, points: Mapping[int, ResumePoint]) -> None:
         """Start the workers; `ports` are the learner's."""
@@ -104,7 +102,8 @@ class Supervisor:
         for team in self._teams:
             if team.has_to_recover:
                 self._learner.take_in()  # what they finished
-            while (action := team.decide(monotonic(), self._taken(team), self._config.restarts)) is not None:
+            taken = sum(self._unrolls.taken[actor] for actor in team.actors)
+            while (action := team.decide(monotonic(), taken, self._config.restarts)) is not None:
                 yield from self._do(team, action)
 
     def hear(self) -> Iterator[Event]:
@@ -219,22 +218,19 @@ class Supervisor:
                 file.write(stack)
         return stack
 
-    def _taken(self, team: Team) -> int:
-        return sum(self._unrolls.taken[actor] for actor in team.actors)
-
     def _do(self, team: Team, action: Action) -> Iterator[Event]:
         """Carry out what was decided for a team."""
         match action:
             case Kill():
                 if self._forkserver is not None:
                     self._forkserver.send(action)
-            case Step.RECOVER:
+            case TeamStep.RECOVER:
                 self._busy = {**self._busy, **self._wiring.renew(team.nodes, "learner", self._ports)}
                 for place in team.places:
                     self._said[place].forget()
                 for actor in team.actors:
                     self._learner.reissue(actor)
-            case Step.START:
+            case TeamStep.START:
                 self._start(team, self._learner.resume_points())
             case Replaced(fault, seconds, attempt):
                 progress, what = self._learner.progress(), (fault.place, fault.reason, fault.traceback)
@@ -276,7 +272,8 @@ def _teams(graph: Graph, places: tuple[str, ...], config: RuntimeConfig) -> Iter
     makers = next(link for link in graph.links if link.name == "unrolls").producers
     for group in [(place,) for place in places] if config.roles == "fused" else [places]:
         nodes = frozenset(node.name for node in graph.nodes if node.place in group)
-        yield Team(group, nodes, tuple(actor for actor, end in enumerate(makers) if end.node in nodes))
+        actors = tuple(actor for actor, end in enumerate(makers) if end.node in nodes)
+        yield Team(group, nodes, actors, starting=set(group))
 
 
 def how_it_ended(code: int) -> str:

@@ -27,7 +27,7 @@ class Fault:
     grace: float = CLOSE_SECONDS  # seconds that the worker has to end by itself
 
 
-class Step(Enum):
+class TeamStep(Enum):
     """What the supervisor does next for a team."""
 
     RECOVER = "keep what the dead workers finished, renew their links and send their tickets again"
@@ -58,7 +58,7 @@ class Replaced:
     attempt: int  # replacements in a row
 
 
-Action = Step | Kill | GiveUp | Replaced
+Action = TeamStep | Kill | GiveUp | Replaced
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Team:
             return Kill(due) if due else None
         if incident.start_at is None:
             return self._recover(incident, now, unrolls, restarts)
-        return Step.START if now >= incident.start_at else None
+        return TeamStep.START if now >= incident.start_at else None
 
     def silence(self, now: float, taken: Sequence[int], missing: Sequence[int], limit: float) -> str | None:
         """How long nothing came from workers that have tickets, while others continued; None if that is expected.
@@ -164,4 +164,4 @@ class Team:
         self.starting = set(self.places)
         incident.start_at = now + (FIRST_DELAY_SECONDS * 2 ** (self._attempts - 1) if self._attempts else 0.0)
         self._attempts += 1
-        return Step.RECOVER
+        return TeamStep.RECOVER

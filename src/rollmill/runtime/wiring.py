@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
+from rollmill.nested import Nested
 from rollmill.runtime.graph import End, Graph, Link
 from rollmill.transport.local import LocalCell, LocalChannel, LocalPorts
 from rollmill.transport.ports import Kind
@@ -30,38 +30,23 @@ def local_ports(graph: Graph) -> dict[str, LocalPorts]:
     return ports
 
 
-@dataclass
 class SharedWiring:
     """Every link of a graph as shared memory and pipes; made by the parent, inherited by the workers."""
 
-    plans: dict[str, ChannelPlan | CellPlan] = field(default_factory=dict)  # by link name
-    links: dict[str, Link] = field(default_factory=dict)
-
-    @classmethod
-    def create(cls, graph: Graph) -> SharedWiring:
-        """Allocate everything that the graph needs."""
-        wiring = cls()
-        for link in graph.links:
-            spec = graph.spec(link)
-            wiring.links[link.name] = link
-            if link.kind is Kind.CELL:
-                wiring.plans[link.name] = create_cell(link.name, spec, link.depth)
-            else:
-                ends = len(link.producers), len(link.consumers)
-                wiring.plans[link.name] = create_channel(link.name, spec, *ends, link.depth)
-        return wiring
+    def __init__(self, graph: Graph) -> None:
+        self._plans = [(link, _allocate(link, graph.spec(link))) for link in graph.links]
 
     @property
     def descriptors(self) -> list[int]:
         """What a worker must inherit."""
-        return [descriptor for plan in self.plans.values() for descriptor in plan.descriptors]
+        return [descriptor for _, plan in self._plans for descriptor in plan.descriptors]
 
     def attach(self, node: str, busy: Mapping[End, tuple[int, ...]] | None = None) -> SharedPorts:
         """The ports of one node, in the process that hosts it; `busy` is what `renew` gave for a node that died."""
         busy = busy or {}
         ports = SharedPorts()
-        for name, link in self.links.items():
-            plan, producers, consumers = self.plans[name], _of(node, link.producers), _of(node, link.consumers)
+        for link, plan in self._plans:
+            producers, consumers = _of(node, link.producers), _of(node, link.consumers)
             if isinstance(plan, CellPlan):
                 ports.writers |= {end.port: plan.attach() for _, end in producers}
                 ports.readers |= {end.port: plan.attach() for _, end in consumers}
@@ -71,14 +56,13 @@ class SharedWiring:
         return ports
 
     def renew(self, dead: Collection[str], survivor: str, ports: SharedPorts) -> dict[End, tuple[int, ...]]:
-        """Make the ends of the `dead` nodes as good as new, for others to take their place.
+        """Reset the ends of the `dead` nodes, for others to take their place.
 
         All that they were linked with must be dead too, except for the `survivor`, whose `ports` are given. The result
         is the slots of dead producers that the survivor still reads.
         """
         busy: dict[End, tuple[int, ...]] = {}
-        for name, link in self.links.items():
-            plan = self.plans[name]
+        for link, plan in self._plans:
             if isinstance(plan, CellPlan):
                 continue  # the readers of a cell are never waited for
             consumers = [i for i, end in enumerate(link.consumers) if end.node in dead]
@@ -93,6 +77,12 @@ class SharedWiring:
                         n for _, c in _of(survivor, link.consumers) for n in ports.receivers[c.port].in_use(i)
                     )
         return busy
+
+
+def _allocate(link: Link, spec: Nested) -> ChannelPlan | CellPlan:
+    if link.kind is Kind.CELL:
+        return create_cell(link.name, spec, link.depth)
+    return create_channel(link.name, spec, len(link.producers), len(link.consumers), link.depth)
 
 
 def _of(node: str, ends: tuple[End, ...]) -> list[tuple[int, End]]:

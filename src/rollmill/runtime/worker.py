@@ -19,7 +19,7 @@ from rollmill.actors.component import Component
 from rollmill.launch.json_lines import write_line
 from rollmill.launch.process import set_threads, write_output_to
 from rollmill.launch.pulse import LINE_BYTES, PULSE
-from rollmill.launch.sampler import sample_if_wanted
+from rollmill.launch.sampler import WAITING, sample_if_wanted
 from rollmill.runtime.graph import End, Node
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.transport.ports import PortCounters
@@ -75,7 +75,7 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
             component.resume(plan.points)
             _pass_on(plan, component)
         write_line(plan.reports, kind="ready", replay_seconds=monotonic() - before)
-        sample_if_wanted(plan.place, counters)
+        sample_if_wanted(plan.place, Waits(counters).reason)
         while True:
             progressed = False
             for threads, component in components:
@@ -89,9 +89,8 @@ def run_worker(plan: WorkerPlan, wiring: SharedWiring, life: int) -> int:
                     return 0
                 drains[descriptor]()
     except BaseException as error:
-        write_line(
-            plan.reports, kind="failed", component=node_name, message=_one_line(error), traceback=traceback.format_exc()
-        )
+        message, trace = " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc()
+        write_line(plan.reports, kind="failed", component=node_name, message=message, traceback=trace)
         return 1
     finally:
         for _, component in components:
@@ -118,5 +117,24 @@ def _pass_on(plan: WorkerPlan, component: Component) -> None:
         write_line(plan.reports, kind="said", what=component.notices.popleft()._asdict())
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+class Waits:
+    """What a sleeping worker waits for: the ports at which it found nothing since the last look."""
+
+    def __init__(self, ports: Mapping[str, PortCounters]) -> None:
+        self._ports = ports
+        self._seen = dict.fromkeys(ports, 0)
+        self._reason = f"{WAITING} work"
+
+    def reason(self) -> str:
+        """In words, such as `waiting for tickets`; the last answer where nothing has changed."""
+        vain: dict[str, int] = {}
+        for name, port in self._ports.items():
+            looks = port.waited + port.refused
+            if looks != self._seen[name]:
+                kind = "slots for " if port.refused else ""
+                family = kind + name.rpartition(":")[2].partition(".")[0]
+                vain[family] = vain.get(family, 0) + abs(looks - self._seen[name])
+                self._seen[name] = looks
+        if vain:
+            self._reason = f"{WAITING} {max(vain, key=lambda family: vain[family])}"
+        return self._reason

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -14,24 +14,24 @@ from rollmill import nested
 from rollmill.errors import NoExperience
 from rollmill.fields import SPARSE, Fields
 from rollmill.nested import Nested
-from rollmill.stores.store import Owner, Sample, StoreState, Unroll
+from rollmill.stores.store import LeasedUnroll, Owner, Sample, Store, StoreState
 from rollmill.types import Array, Flow
 
 
-class _Store(ABC):
+class _Store(Store):
     """Collects unrolls in the order in which they are inserted until there are enough for an update."""
 
     def __init__(self, fields: Fields, flow: Flow, config: Any, device: str) -> None:
         self._batched = fields.batched
         self._wanted = flow.unrolls
         self._device = device
-        self._held: list[Unroll] = []
+        self._held: list[LeasedUnroll] = []
 
     def may_insert(self) -> bool:
         """Always: the flow of tickets limits how many there are."""
         return True
 
-    def insert(self, unroll: Unroll) -> Sequence[Unroll]:
+    def insert(self, unroll: LeasedUnroll) -> Sequence[LeasedUnroll]:
         """Keep an unroll until its update; nothing is committed before that."""
         self._held.append(unroll)
         return ()
@@ -40,7 +40,7 @@ class _Store(ABC):
         """There are enough for an update."""
         return len(self._held) >= self._wanted
 
-    def waiting(self) -> Sequence[Unroll]:
+    def waiting(self) -> Sequence[LeasedUnroll]:
         """The unrolls that wait for their update."""
         return self._held
 
@@ -57,10 +57,10 @@ class _Store(ABC):
         ]
         if not any(owners):
             raise NoExperience("every environment failed; nothing to learn from")
-        batch, parts, of_parts = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
-        return Sample(batch, parts, of_parts, chosen)
+        sample = self._assemble([self._without_broken(unroll) for unroll in unrolls], owners, version)
+        return sample._replace(unrolls=chosen)
 
-    def used(self, sample: Sample, priorities: Array | None) -> Sequence[Unroll]:
+    def used(self, sample: Sample, priorities: Array | None) -> Sequence[LeasedUnroll]:
         """Drop the unrolls of the update: they are committed now."""
         del self._held[: len(sample.unrolls)]
         return sample.unrolls
@@ -73,11 +73,7 @@ class _Store(ABC):
         """Nothing: what is committed is not kept."""
         return StoreState({}, {})
 
-    def restore(self, state: StoreState) -> None:
-        """Nothing was captured."""
-        return
-
-    def _choose(self) -> list[Unroll]:
+    def _choose(self) -> list[LeasedUnroll]:
         """The unrolls of the next update, the first that came in."""
         return self._held[: self._wanted]
 
@@ -96,10 +92,8 @@ class _Store(ABC):
         return kept
 
     @abstractmethod
-    def _assemble(
-        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
-    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
-        """Copy the unrolls: the batch for the update rule, its parts, and which environment made each column."""
+    def _assemble(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int) -> Sample:
+        """Copy the unrolls into a sample."""
 
 
 class RolloutStore(_Store):
@@ -108,13 +102,11 @@ class RolloutStore(_Store):
     `lag` [B] says how many updates old each column is, `environment` [B] which environment made it.
     """
 
-    def _assemble(
-        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
-    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
+    def _assemble(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int) -> Sample:
         batch, columns = self._join(unrolls, owners), [owner for unroll in owners for owner in unroll]
         batch["lag"] = torch.tensor([version - owner.ticket.version for owner in columns], device=self._device)
         batch["environment"] = torch.tensor([owner.number for owner in columns])
-        return batch, [batch], [columns]
+        return Sample(batch, [batch], [columns])
 
     def _join(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]]) -> dict[str, Nested]:
         joined: dict[str, Nested] = {}
@@ -154,8 +146,8 @@ class ArrivalStore(RolloutStore):
         """There are enough with experience in them."""
         return sum(map(_has_experience, self._held)) >= self._wanted
 
-    def _choose(self) -> list[Unroll]:
-        chosen: list[Unroll] = []
+    def _choose(self) -> list[LeasedUnroll]:
+        chosen: list[LeasedUnroll] = []
         missing = self._wanted
         for unroll in self._held:
             chosen.append(unroll)
@@ -168,11 +160,9 @@ class ArrivalStore(RolloutStore):
 class EpisodeStore(_Store):
     """Gives a list of unrolls of whole episodes, each cut to the steps really made, because their lengths differ."""
 
-    def _assemble(
-        self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int
-    ) -> tuple[Any, list[dict[str, Nested]], list[list[Owner]]]:
+    def _assemble(self, unrolls: list[dict[str, Nested]], owners: list[list[Owner]], version: int) -> Sample:
         batch = [self._cut(unroll) for unroll, whose in zip(unrolls, owners, strict=True) if whose]
-        return batch, batch, [whose for whose in owners if whose]
+        return Sample(batch, batch, [whose for whose in owners if whose])
 
     def _cut(self, unroll: dict[str, Nested]) -> dict[str, Nested]:
         length = int(unroll["length"])
@@ -186,5 +176,5 @@ class EpisodeStore(_Store):
         return cut
 
 
-def _has_experience(unroll: Unroll) -> bool:
+def _has_experience(unroll: LeasedUnroll) -> bool:
     return not unroll.arrays["broken"].all()

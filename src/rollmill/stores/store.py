@@ -12,7 +12,7 @@ from rollmill.transport.ports import Lease
 from rollmill.types import Array, Ticket
 
 
-class Unroll(NamedTuple):
+class LeasedUnroll(NamedTuple):
     """An unroll in its slot, in the order in which training takes it."""
 
     ticket: Ticket
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
     batch: Any  # as the update rule reads it
     parts: list[dict[str, Nested]]  # the same as tensors by field: one for the whole batch, or one per unroll
     owners: list[list[Owner]]  # of every column of every part
-    unrolls: Sequence[Unroll] = ()  # committed when the update is made
+    unrolls: Sequence[LeasedUnroll] = ()  # committed when the update is made
 
 
 class StoreState(NamedTuple):
@@ -66,7 +66,7 @@ class Store(Protocol):
     def may_insert(self) -> bool:
         """Whether actors should make further unrolls."""
 
-    def insert(self, unroll: Unroll) -> Sequence[Unroll]:
+    def insert(self, unroll: LeasedUnroll) -> Sequence[LeasedUnroll]:
         """Take an unroll; returns the unrolls that are committed by that: their slots can be given back."""
 
     def may_sample(self) -> bool:
@@ -75,17 +75,18 @@ class Store(Protocol):
     def sample(self, rng: Callable[[], np.random.Generator], version: int) -> Sample:
         """What the next update learns from; `rng` makes its generator, `version` is that of the published weights."""
 
-    def used(self, sample: Sample, priorities: Array | None) -> Sequence[Unroll]:
+    def used(self, sample: Sample, priorities: Array | None) -> Sequence[LeasedUnroll]:
         """The update is made and gave these priorities; the unrolls that are committed by that."""
 
     def owes_updates(self) -> bool:
         """Whether updates are due although no further unroll will come."""
 
-    def waiting(self) -> Sequence[Unroll]:
+    def waiting(self) -> Sequence[LeasedUnroll]:
         """Unrolls that are inserted and not committed, in order."""
 
     def capture(self) -> StoreState:
         """What is committed and kept, for a checkpoint."""
 
     def restore(self, state: StoreState) -> None:
-        """Restore what `capture` returned."""
+        """Restore what `capture` returned; nothing by default."""
+        return

@@ -6,13 +6,18 @@ from collections.abc import Callable
 
 from rollmill.envs.config import EnvConfig
 from rollmill.envs.group import EnvGroup
-from rollmill.envs.names import game_name, known_roms
+from rollmill.envs.names import known_roms
 from rollmill.envs.player import Player
 
 __all__ = ["PATHS", "SCRIPTS", "make_group", "names"]
 
 PATHS: tuple[str, ...] = ()
 SCRIPTS: dict[str, Callable[[EnvConfig, int], Player]] = {}
+
+
+def game_name(rom: str) -> str:
+    """The game's name as ids spell it: `ms_pacman` → `MsPacman`."""
+    return rom.title().replace("_", "")
 
 
 def names() -> list[str]:

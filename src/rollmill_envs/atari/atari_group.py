@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from rollmill import spaces
 from rollmill.envs.config import AtariConfig, EnvConfig
 from rollmill.envs.group import StepResult, Trouble, even_sided, needs_reset
-from rollmill.envs.names import find_rom
-from rollmill.errors import Refused
+from rollmill.envs.names import FOR_TWO, LISTED, MARKED, folded, known_roms
+from rollmill.errors import Refused, nearest
 from rollmill.types import Array, FrameStack
+from rollmill_envs.atari import game_name
 from rollmill_envs.atari.atari_snapshot import AtariSnapshot, encoded_size, from_bytes, to_bytes
 
 _NOOP, _FIRE = 0, 1  # in the numbering of the console
@@ -236,3 +237,19 @@ def _import_emulator(env_id: str) -> tuple[Any, Any]:
     except ImportError as error:
         raise Refused(f"env.id={env_id} needs the extra 'atari': pip install \"rollmill[atari]\"") from error
     return ale_py, cv2
+
+
+def find_rom(env_id: str) -> str:
+    """The ROM of an Atari id, or a refusal that names the nearest game."""
+    match = MARKED.fullmatch(env_id)
+    name = (match["ale"] or match["legacy"]) if match else env_id
+    roms = known_roms()
+    by_folded = {folded(rom): rom for rom in roms}
+    if rom := by_folded.get(folded(name)):
+        return rom
+    if folded(name) in map(folded, FOR_TWO):
+        raise Refused(f"env.id={env_id} is a game for two players, which ale-py can't play alone; choose another game")
+    if not roms:
+        raise Refused(f"env.id={env_id} needs the extra 'atari': pip install \"rollmill[atari]\"")
+    hint = nearest(name, [game_name(rom) for rom in roms], LISTED)
+    raise Refused(f"env.id={env_id}: no such Atari game; {hint}")

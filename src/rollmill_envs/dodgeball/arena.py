@@ -37,7 +37,7 @@ TERMS = ("waypoint", "survival", "tilt", "flip", "hit", "exit")
 WAYPOINT, SURVIVAL, TILT, FLIP, HIT, EXIT = range(6)
 
 
-class Numbers(NamedTuple):
+class ArenaConstants(NamedTuple):
     """The settings as the compiled functions take them."""
 
     mode: int
@@ -59,10 +59,10 @@ class Numbers(NamedTuple):
     exit_penalty: float
 
 
-def numbers_of(settings: DodgeballConfig) -> Numbers:
+def constants_of(settings: DodgeballConfig) -> ArenaConstants:
     """The settings, flat."""
     values = settings.model_dump() | {"interval": settings.interval_steps}
-    return Numbers._make(values[name] for name in Numbers._fields)
+    return ArenaConstants._make(values[name] for name in ArenaConstants._fields)
 
 
 class Scene(NamedTuple):

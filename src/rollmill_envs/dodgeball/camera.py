@@ -12,7 +12,7 @@ import numpy as np
 
 from rollmill.native import compiled
 from rollmill.types import Array
-from rollmill_envs.dodgeball.arena import HALF_X, HALF_Y, HALF_Z, IS_FLYING, Numbers, Scene, rotation
+from rollmill_envs.dodgeball.arena import HALF_X, HALF_Y, HALF_Z, IS_FLYING, ArenaConstants, Scene, rotation
 
 HEIGHT, WIDTH = 240, 320
 _SAMPLES = 2  # rays per pixel along each side: edges are smooth
@@ -26,16 +26,16 @@ _LAUNCHER_RADIUS = 0.4
 _FAR = 1e9
 
 
-def picture(scene: Scene, numbers: Numbers, k: int) -> Array:
+def picture(scene: Scene, constants: ArenaConstants, k: int) -> Array:
     """Row k as it is now, uint8 [240, 320, 3]."""
     image = np.empty((HEIGHT, WIDTH, 3), np.uint8)
     flying = scene.balls[k, scene.balls[k, :, IS_FLYING] != 0.0]
-    _draw(image, scene.drone[k], flying, scene.launchers[k], scene.trees[k], numbers)
+    _draw(image, scene.drone[k], flying, scene.launchers[k], scene.trees[k], constants)
     return image
 
 
 @compiled
-def _draw(image: Array, drone: Array, balls: Array, launchers: Array, trees: Array, numbers: Numbers) -> None:
+def _draw(image: Array, drone: Array, balls: Array, launchers: Array, trees: Array, constants: ArenaConstants) -> None:
     body = np.empty((3, 3))
     rotation(drone, body)
     eye = np.array((_FOLLOWS * drone[0] - _BEHIND, _FOLLOWS * drone[1], _FOLLOWS * drone[2] + _ABOVE))
@@ -54,7 +54,7 @@ def _draw(image: Array, drone: Array, balls: Array, launchers: Array, trees: Arr
                 length = 1 / math.sqrt(1 + across * across + upward * upward)
                 for axis in range(3):
                     ray[axis] = (ahead[axis] + across * right[axis] + upward * up[axis]) * length
-                _trace(eye, ray, body, drone, balls, launchers, trees, numbers, colour)
+                _trace(eye, ray, body, drone, balls, launchers, trees, constants, colour)
                 for channel in range(3):
                     total[channel] += colour[channel]
             for channel in range(3):
@@ -70,22 +70,22 @@ def _trace(
     balls: Array,
     launchers: Array,
     trees: Array,
-    numbers: Numbers,
+    constants: ArenaConstants,
     colour: Array,
 ) -> None:
     """The colour of whatever a ray meets first."""
-    nearest = _room(eye, ray, drone, balls, launchers, numbers, colour)
+    nearest = _room(eye, ray, drone, balls, launchers, constants, colour)
     for n in range(trees.shape[0]):
-        distance = _to_tree(eye, ray, trees[n, 0], trees[n, 1], numbers.tree_radius)
+        distance = _to_tree(eye, ray, trees[n, 0], trees[n, 1], constants.tree_radius)
         if distance < nearest:
             nearest = distance
-            light = (eye[1] + distance * ray[1] - trees[n, 1]) / numbers.tree_radius
+            light = (eye[1] + distance * ray[1] - trees[n, 1]) / constants.tree_radius
             _paint(colour, 125.0, 90.0, 60.0, 0.75 + 0.25 * light)
     for b in range(balls.shape[0]):
-        distance = _to_sphere(eye, ray, balls[b, 0], balls[b, 1], balls[b, 2], numbers.ball_radius)
+        distance = _to_sphere(eye, ray, balls[b, 0], balls[b, 1], balls[b, 2], constants.ball_radius)
         if distance < nearest:
             nearest = distance
-            light = (eye[2] + distance * ray[2] - balls[b, 2]) / numbers.ball_radius
+            light = (eye[2] + distance * ray[2] - balls[b, 2]) / constants.ball_radius
             _paint(colour, 255.0, 140.0, 30.0, 0.72 + 0.28 * light)
     distance = _to_sphere(eye, ray, drone[0], drone[1], drone[2], 0.11)
     if distance < nearest:
@@ -125,7 +125,7 @@ def _to_tree(eye: Array, ray: Array, x: float, y: float, radius: float) -> float
 
 @compiled
 def _room(
-    eye: Array, ray: Array, drone: Array, balls: Array, launchers: Array, numbers: Numbers, colour: Array
+    eye: Array, ray: Array, drone: Array, balls: Array, launchers: Array, constants: ArenaConstants, colour: Array
 ) -> float:
     """Paint the wall, floor or ceiling at which a ray leaves the box; how far that is."""
     along_x = (math.copysign(HALF_X, ray[0]) - eye[0]) / ray[0]
@@ -145,7 +145,7 @@ def _room(
             if math.hypot(x - drone[0], y - drone[1]) < 0.3:
                 shade = 0.55
             for b in range(balls.shape[0]):
-                if math.hypot(x - balls[b, 0], y - balls[b, 1]) < numbers.ball_radius:
+                if math.hypot(x - balls[b, 0], y - balls[b, 1]) < constants.ball_radius:
                     shade = 0.55
             _paint(colour, colour[0], colour[1], colour[2], shade)
     elif distance == along_x:

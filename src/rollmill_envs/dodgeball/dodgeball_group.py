@@ -26,8 +26,8 @@ from rollmill_envs.dodgeball.arena import (
     SPAWN_YAW,
     TERMS,
     VELOCITY,
+    constants_of,
     empty_scene,
-    numbers_of,
 )
 from rollmill_envs.dodgeball.config import RATE, TIME_LIMIT, DodgeballConfig
 from rollmill_envs.dodgeball.senses import HEIGHT, VECTOR, WIDTH, feel_rows, ray_directions, see_rows
@@ -51,7 +51,7 @@ class DodgeballGroup:
         self.broken = np.zeros(size, bool)
         self.troubles: deque[Trouble] = deque()
         self.scene = empty_scene(settings, size)
-        self.numbers = numbers_of(settings)
+        self.constants = constants_of(settings)
         self.time_limit = TIME_LIMIT if time_limit is None else time_limit
 
         vector = gym.spaces.Box(-np.inf, np.inf, (VECTOR,), np.float32)
@@ -86,7 +86,7 @@ class DodgeballGroup:
         commands = split_actions(action) if self.settings.flatten else action
         step_rows(
             self.scene,
-            self.numbers,
+            self.constants,
             commands,
             active,
             self.time_limit,
@@ -101,7 +101,7 @@ class DodgeballGroup:
         """A picture of row k from behind the drone, whatever the drone itself sees."""
         from rollmill_envs.dodgeball.camera import picture  # compiled only when pictures are drawn
 
-        return picture(self.scene, self.numbers, k)
+        return picture(self.scene, self.constants, k)
 
     def info(self, k: int) -> dict[str, Any]:
         """The terms of the last reward, where the drone is, and what ended the episode."""
@@ -140,7 +140,7 @@ class DodgeballGroup:
     def _look(self, mask: NDArray[np.bool_]) -> None:
         feel_rows(self.scene, mask, self._vector)
         if self.settings.rays:
-            see_rows(self.scene, self.numbers, mask, self._directions, self._rays)
+            see_rows(self.scene, self.constants, mask, self._directions, self._rays)
 
     def _spawn(self, k: int, generator: Generator) -> None:
         """Draw the start of an episode; the order of the draws is part of what a seed means."""

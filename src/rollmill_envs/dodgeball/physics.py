@@ -24,7 +24,7 @@ from rollmill_envs.dodgeball.arena import (
     TURN_RATE,
     TURNING,
     VELOCITY,
-    Numbers,
+    ArenaConstants,
     rotation,
 )
 
@@ -32,22 +32,22 @@ _FOLLOWS = 1 - math.exp(-SECONDS / TURN_LAG)  # share of the way to its command 
 
 
 @compiled
-def fly(drone: Array, action: Array, numbers: Numbers, matrix: Array) -> None:
+def fly(drone: Array, action: Array, constants: ArenaConstants, matrix: Array) -> None:
     """Turn, then push, then move; leaves the new attitude in `matrix`.
 
     Commands are 0, 1, 2 for less, none, more of pitch (ahead), roll (right), thrust and yaw (left).
     """
-    pitch = float(action[0] - 1) if numbers.mode >= 3 else 0.0
-    roll = float(action[1] - 1) if numbers.mode >= 2 else 0.0
-    yaw = float(action[3] - 1) if numbers.mode >= 3 else 0.0
+    pitch = float(action[0] - 1) if constants.mode >= 3 else 0.0
+    roll = float(action[1] - 1) if constants.mode >= 2 else 0.0
+    yaw = float(action[3] - 1) if constants.mode >= 3 else 0.0
     drone[TURNING] += (roll * TURN_RATE - drone[TURNING]) * _FOLLOWS
     drone[TURNING + 1] += (pitch * TURN_RATE - drone[TURNING + 1]) * _FOLLOWS
     drone[TURNING + 2] += (yaw * TURN_RATE - drone[TURNING + 2]) * _FOLLOWS
     turn(drone)
     rotation(drone, matrix)
-    lift = (action[2] - 1) * THRUST / numbers.drone_mass
+    lift = (action[2] - 1) * THRUST / constants.drone_mass
     for axis in range(3):
-        push = matrix[axis, 2] * lift - DRAG * drone[VELOCITY + axis] / numbers.drone_mass
+        push = matrix[axis, 2] * lift - DRAG * drone[VELOCITY + axis] / constants.drone_mass
         if axis == 2:
             push -= GRAVITY
         drone[VELOCITY + axis] += push * SECONDS
@@ -87,10 +87,10 @@ def draw(chance: Array, k: int) -> float:
 
 
 @compiled
-def throw(drone: Array, balls: Array, launcher: Array, chance: Array, k: int, numbers: Numbers) -> None:
+def throw(drone: Array, balls: Array, launcher: Array, chance: Array, k: int, constants: ArenaConstants) -> None:
     """Throw a ball to where the drone will be if it keeps its velocity, give or take the spread."""
-    force = numbers.force_min + (numbers.force_max - numbers.force_min) * draw(chance, k)
-    speed = force * SECONDS / numbers.ball_mass
+    force = constants.force_min + (constants.force_max - constants.force_min) * draw(chance, k)
+    speed = force * SECONDS / constants.ball_mass
     distance = 0.0
     for axis in range(3):
         distance += (drone[POSITION + axis] - launcher[axis]) ** 2
@@ -101,7 +101,7 @@ def throw(drone: Array, balls: Array, launcher: Array, chance: Array, k: int, nu
             free = b
             break
     for axis in range(3):
-        error = numbers.spread * (2 * draw(chance, k) - 1)
+        error = constants.spread * (2 * draw(chance, k) - 1)
         if free < 0:
             continue
         aim = drone[POSITION + axis] + drone[VELOCITY + axis] * duration + error
@@ -113,10 +113,10 @@ def throw(drone: Array, balls: Array, launcher: Array, chance: Array, k: int, nu
 
 
 @compiled
-def move_balls(balls: Array, before: Array, drone: Array, trees: Array, numbers: Numbers) -> bool:
+def move_balls(balls: Array, before: Array, drone: Array, trees: Array, constants: ArenaConstants) -> bool:
     """Move the balls by a step and say whether one touched the drone, which moved from `before` meanwhile."""
     is_hit = False
-    reach = numbers.drone_radius + numbers.ball_radius
+    reach = constants.drone_radius + constants.ball_radius
     for b in range(balls.shape[0]):
         ball = balls[b]
         if ball[IS_FLYING] == 0.0:
@@ -140,7 +140,7 @@ def move_balls(balls: Array, before: Array, drone: Array, trees: Array, numbers:
         if nearest < reach * reach:
             is_hit = True
         is_outside = abs(ball[0]) > HALF_X or abs(ball[1]) > HALF_Y or abs(ball[2]) > HALF_Z
-        if is_outside or touches_tree(ball, trees, numbers.ball_radius + numbers.tree_radius):
+        if is_outside or touches_tree(ball, trees, constants.ball_radius + constants.tree_radius):
             ball[IS_FLYING] = 0.0
     return is_hit
 

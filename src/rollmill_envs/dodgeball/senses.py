@@ -19,7 +19,7 @@ from rollmill_envs.dodgeball.arena import (
     HALF_Z,
     IS_FLYING,
     VELOCITY,
-    Numbers,
+    ArenaConstants,
     Scene,
     rotation,
 )
@@ -38,12 +38,12 @@ def ray_directions() -> Array:
 
 
 @compiled
-def see_rows(scene: Scene, numbers: Numbers, mask: Array, directions: Array, rays: Array) -> None:
+def see_rows(scene: Scene, constants: ArenaConstants, mask: Array, directions: Array, rays: Array) -> None:
     """Cast the rays of the rows in `mask` into `rays` [K, 1, 19, 33]."""
     matrix = np.empty((3, 3))
     distances = np.empty((HEIGHT, WIDTH))
     ground = np.empty((2, HEIGHT, WIDTH))
-    scale = 255.0 / numbers.ray_range
+    scale = 255.0 / constants.ray_range
     for k in range(mask.shape[0]):
         if not mask[k]:
             continue
@@ -51,10 +51,10 @@ def see_rows(scene: Scene, numbers: Numbers, mask: Array, directions: Array, ray
         rotation(drone, matrix)
         to_walls(drone, matrix, directions, distances, ground)
         for n in range(scene.trees.shape[1]):
-            to_tree(scene.trees[k, n], numbers.tree_radius, drone, ground, distances)
+            to_tree(scene.trees[k, n], constants.tree_radius, drone, ground, distances)
         for b in range(scene.balls.shape[1]):
             if scene.balls[k, b, IS_FLYING] != 0.0:
-                to_ball(scene.balls[k, b], numbers.ball_radius, drone, matrix, directions, distances)
+                to_ball(scene.balls[k, b], constants.ball_radius, drone, matrix, directions, distances)
         for i in range(HEIGHT):
             for j in range(WIDTH):
                 rays[k, 0, i, j] = np.uint8(min(255.0, max(0.0, distances[i, j] * scale)) + 0.5)

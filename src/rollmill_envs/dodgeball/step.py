@@ -19,7 +19,7 @@ from rollmill_envs.dodgeball.arena import (
     SURVIVAL,
     TILT,
     WAYPOINT,
-    Numbers,
+    ArenaConstants,
     Scene,
 )
 from rollmill_envs.dodgeball.physics import fly, move_balls, throw, touches_tree
@@ -30,7 +30,7 @@ _COS_70, _COS_85 = math.cos(math.radians(70)), math.cos(math.radians(85))
 @compiled
 def step_rows(
     scene: Scene,
-    numbers: Numbers,
+    constants: ArenaConstants,
     action: Array,
     active: Array,
     time_limit: int,
@@ -49,15 +49,15 @@ def step_rows(
         for n in range(scene.waits.shape[1]):
             scene.waits[k, n] -= 1
             if scene.waits[k, n] <= 0:
-                throw(drone, balls, scene.launchers[k, n], scene.chance, k, numbers)
-                scene.waits[k, n] = numbers.interval
+                throw(drone, balls, scene.launchers[k, n], scene.chance, k, constants)
+                scene.waits[k, n] = constants.interval
         for axis in range(3):
             before[axis] = drone[POSITION + axis]
-        fly(drone, action[k], numbers, matrix)
-        is_hit = move_balls(balls, before, drone, trees, numbers)
-        if touches_tree(drone, trees, numbers.drone_radius + numbers.tree_radius):
+        fly(drone, action[k], constants, matrix)
+        is_hit = move_balls(balls, before, drone, trees, constants)
+        if touches_tree(drone, trees, constants.drone_radius + constants.tree_radius):
             is_hit = True
-        scene.cause[k] = judge(drone, matrix[2, 2], is_hit, numbers, terms)
+        scene.cause[k] = judge(drone, matrix[2, 2], is_hit, constants, terms)
         for term in range(terms.shape[0]):
             reward[k] += terms[term]
         scene.steps[k] += 1
@@ -67,7 +67,7 @@ def step_rows(
 
 
 @compiled
-def judge(drone: Array, upright: float, is_hit: bool, numbers: Numbers, terms: Array) -> int:
+def judge(drone: Array, upright: float, is_hit: bool, constants: ArenaConstants, terms: Array) -> int:
     """The terms of the reward where the drone is now; which of them (FLIP, HIT, EXIT) ends the episode, or 0.
 
     `upright` is the cosine of the tilt. Where two conditions end an episode at once, both are punished.
@@ -75,10 +75,10 @@ def judge(drone: Array, upright: float, is_hit: bool, numbers: Numbers, terms: A
     distance = math.sqrt(drone[POSITION] ** 2 + drone[POSITION + 1] ** 2 + drone[POSITION + 2] ** 2)
     is_outside = abs(drone[POSITION]) > HALF_X or abs(drone[POSITION + 1]) > HALF_Y or abs(drone[POSITION + 2]) > HALF_Z
     cause = FLIP if upright < _COS_85 else HIT if is_hit else EXIT if is_outside else 0
-    terms[WAYPOINT] = numbers.waypoint_reward * min(1.0, max(0.0, 1 / (distance + 0.5) - 0.1))
-    terms[SURVIVAL] = numbers.survival_reward if cause == 0 else 0.0
-    terms[TILT] = -numbers.tilt_penalty if _COS_85 <= upright < _COS_70 else 0.0
-    terms[FLIP] = -numbers.flip_penalty if upright < _COS_85 else 0.0
-    terms[HIT] = -numbers.hit_penalty if is_hit else 0.0
-    terms[EXIT] = -numbers.exit_penalty if is_outside else 0.0
+    terms[WAYPOINT] = constants.waypoint_reward * min(1.0, max(0.0, 1 / (distance + 0.5) - 0.1))
+    terms[SURVIVAL] = constants.survival_reward if cause == 0 else 0.0
+    terms[TILT] = -constants.tilt_penalty if _COS_85 <= upright < _COS_70 else 0.0
+    terms[FLIP] = -constants.flip_penalty if upright < _COS_85 else 0.0
+    terms[HIT] = -constants.hit_penalty if is_hit else 0.0
+    terms[EXIT] = -constants.exit_penalty if is_outside else 0.0
     return cause

@@ -16,7 +16,7 @@ from rollmill.envs.instance import failed
 from rollmill.errors import SignalExit
 from rollmill.launch.pulse import PULSE, STEP
 from rollmill.types import Array
-from rollmill_envs.doom.doom_spec import make_blueprint
+from rollmill_envs.doom.doom_spec import make_spec
 from rollmill_envs.doom.game import DoomEnv, Moment
 
 
@@ -27,9 +27,9 @@ class DoomGroup(GymGroup):
     """
 
     def __init__(self, config: EnvConfig, size: int, pictures: bool) -> None:
-        blueprint = make_blueprint(config)
-        self.frame_skip = blueprint.settings.frame_skip
-        super().__init__(config.id, partial(DoomEnv, blueprint, config.time_limit, pictures), size)
+        spec = make_spec(config)
+        self.frame_skip = spec.settings.frame_skip
+        super().__init__(config.id, partial(DoomEnv, spec, config.time_limit, pictures), size)
         shown = self.obs if isinstance(self.obs, dict) else {"image": self.obs}
         self._images, self._variables = list(shown["image"]), shown.get("variables")
 

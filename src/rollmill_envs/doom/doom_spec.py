@@ -19,7 +19,7 @@ _SETTER = "set_{}_reward"
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class DoomSpec:
     """One kind of game."""
 
     env_id: str
@@ -63,7 +63,7 @@ class Blueprint:
         return game
 
 
-def make_blueprint(config: EnvConfig) -> Blueprint:
+def make_spec(config: EnvConfig) -> DoomSpec:
     """Resolve and check the settings; mistakes are refused in one line."""
     folder = package_folder()
     try:
@@ -89,7 +89,7 @@ def make_blueprint(config: EnvConfig) -> Blueprint:
     if settings.bots is not None and usual.bots is None:
         raise Refused(f"env.args.bots={settings.bots}: {config.id} is a game for one; remove it")
     health_bonus = usual.health_bonus if settings.health_bonus is None else settings.health_bonus
-    return Blueprint(
+    return DoomSpec(
         env_id=config.id,
         settings=settings,
         file=file,

@@ -11,21 +11,21 @@ from typing import Any
 from rollmill.errors import RollmillError
 from rollmill.launch.children import bare_program
 from rollmill_envs.doom import launcher
-from rollmill_envs.doom.doom_spec import Blueprint
+from rollmill_envs.doom.doom_spec import DoomSpec
 
 # a multiplayer game with one player, so that there is no network either
 _ALONE = "-host 1 -deathmatch +sv_spawnfarthest 1 +sv_forcerespawn 1 +sv_noautoaim 1 +viz_respawn_delay 0"
 
 
-class Engine:
+class DoomEngine:
     """One game; episodes of single-player scenarios are begun in it, others need an engine each."""
 
-    def __init__(self, blueprint: Blueprint, resolution: str) -> None:
-        self._blueprint = blueprint
+    def __init__(self, spec: DoomSpec, resolution: str) -> None:
+        self._spec = spec
         self._resolution = resolution
-        self.is_deathmatch = blueprint.bots is not None
+        self.is_deathmatch = spec.bots is not None
         # at once, because starting takes long and callers expect that when an environment is made
-        self.game: Any = None if self.is_deathmatch else _start(blueprint, resolution, seed=0)
+        self.game: Any = None if self.is_deathmatch else _start(spec, resolution, seed=0)
 
     def begin(self, seed: int) -> None:
         """Start the episode of a seed (32 bits)."""
@@ -35,8 +35,8 @@ class Engine:
             return
         # the engine carries the state of its generators over from one game of several players to the next
         self.close()
-        self.game = _start(self._blueprint, self._resolution, seed)
-        for _ in range(self._blueprint.bots or 0):
+        self.game = _start(self._spec, self._resolution, seed)
+        for _ in range(self._spec.bots or 0):
             self.game.send_game_command("addbot")
 
     def revive(self) -> None:
@@ -55,15 +55,15 @@ class Engine:
             self.game = None
 
 
-def _start(blueprint: Blueprint, resolution: str, seed: int) -> Any:
+def _start(spec: DoomSpec, resolution: str, seed: int) -> Any:
     """A game with its engine started by the launcher, and without a name in shared memory."""
     import vizdoom
 
-    game = blueprint.make_game()
+    game = spec.make_game()
     game.set_screen_format(vizdoom.ScreenFormat.RGB24)
     game.set_screen_resolution(vizdoom.ScreenResolution.__members__[f"RES_{resolution.upper()}"])
     game.set_seed(seed)
-    if blueprint.bots is not None:
+    if spec.bots is not None:
         game.add_game_args(_ALONE)
     engine = Path(vizdoom.__file__).parent / "vizdoom"
     # The library starts one program without arguments of ours, so that program is a script; it has no name, and the
@@ -76,7 +76,7 @@ def _start(blueprint: Blueprint, resolution: str, seed: int) -> Any:
         game.init()
     except Exception as error:
         reason = " ".join(str(error).split())
-        raise RollmillError(f"env.id={blueprint.env_id}: the engine doesn't start: {reason}") from error
+        raise RollmillError(f"env.id={spec.env_id}: the engine doesn't start: {reason}") from error
     finally:
         os.close(script)
         for segment in launcher.segments_of(game.get_instance_id()):

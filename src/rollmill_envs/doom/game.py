@@ -8,8 +8,8 @@ import gymnasium as gym
 import numpy as np
 
 from rollmill.types import Array
-from rollmill_envs.doom.doom_spec import HEALTH, Blueprint
-from rollmill_envs.doom.engine import Engine
+from rollmill_envs.doom.doom_spec import HEALTH, DoomSpec
+from rollmill_envs.doom.engine import DoomEngine
 
 TICS_PER_SECOND = 35
 _PICTURE = "640x480"
@@ -33,24 +33,24 @@ class DoomEnv(gym.Env[Any, Any]):
 
     render_mode = "rgb_array"
 
-    def __init__(self, blueprint: Blueprint, time_limit: int | None = None, pictures: bool = False) -> None:
+    def __init__(self, spec: DoomSpec, time_limit: int | None = None, pictures: bool = False) -> None:
         import cv2
 
-        settings = blueprint.settings
-        self._blueprint = blueprint
+        settings = spec.settings
+        self._spec = spec
         self._time_limit = time_limit
         self._cv2, self._resize = cv2, cv2.resize
         self._interpolation = cv2.INTER_AREA if settings.resize == "area" else cv2.INTER_NEAREST
-        self.presses = blueprint.actions.presses  # of an action: every button's state
-        self._skip, self._limit = settings.frame_skip, blueprint.tics
+        self.presses = spec.actions.presses  # of an action: every button's state
+        self._skip, self._limit = settings.frame_skip, spec.tics
         self._is_grey, self._has_variables = settings.grey, bool(settings.variables)
         self._size = (settings.width, settings.height)
-        self._engine = Engine(blueprint, settings.resolution)
+        self._engine = DoomEngine(spec, settings.resolution)
         # Pictures for people come from a second game that is played in step: the engine has one screen only.
         self._cinema = self._second_engine() if pictures else None
         self._picture: Array = np.zeros((480, 640, 3), np.uint8)
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": TICS_PER_SECOND / settings.frame_skip}
-        self.action_space = blueprint.actions.space
+        self.action_space = spec.actions.space
         shape = (settings.height, settings.width) if settings.grey else (settings.height, settings.width, 3)
         self._image = np.zeros(shape, np.uint8)
         self.variables = np.zeros(len(settings.variables), np.float32)
@@ -61,7 +61,7 @@ class DoomEnv(gym.Env[Any, Any]):
         )
         self._is_whole = settings.resolution.lower() == f"{settings.width}x{settings.height}"
         self._is_resized_only = not settings.grey and not self._is_whole
-        self._health_at = blueprint.variables.index(HEALTH) if blueprint.health_bonus else None
+        self._health_at = spec.variables.index(HEALTH) if spec.health_bonus else None
         self._latest: Any = None  # the variables of the game, as of the last step
         self._health = 0.0
         self._tics = 0
@@ -118,12 +118,12 @@ class DoomEnv(gym.Env[Any, Any]):
             self._latest = None
             return reward, True, truncated
         if self._read(variables):
-            reward += self._blueprint.health_bonus
+            reward += self._spec.health_bonus
         return reward, False, truncated
 
     def info(self) -> dict[str, Any]:
         """Tics since the start, and the game's variables unless it is over."""
-        values = () if self._latest is None else zip(self._blueprint.variables, self._latest.tolist(), strict=True)
+        values = () if self._latest is None else zip(self._spec.variables, self._latest.tolist(), strict=True)
         return {"tics": self._tics, **dict(values)}
 
     def render(self) -> Any:
@@ -137,14 +137,14 @@ class DoomEnv(gym.Env[Any, Any]):
         for engine in self._engines():
             engine.close()
 
-    def _second_engine(self) -> Engine:
+    def _second_engine(self) -> DoomEngine:
         try:
-            return Engine(self._blueprint, _PICTURE)
+            return DoomEngine(self._spec, _PICTURE)
         except BaseException:
             self._engine.close()
             raise
 
-    def _engines(self) -> list[Engine]:
+    def _engines(self) -> list[DoomEngine]:
         return [self._engine] if self._cinema is None else [self._engine, self._cinema]
 
     def _observed(self) -> Any:

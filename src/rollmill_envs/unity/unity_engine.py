@@ -36,7 +36,7 @@ from mlagents_envs.rpc_communicator import RpcCommunicator, UnityToExternalServi
 from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
 from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
 
-__all__ = ["ActionTuple", "Ended", "Engine", "NoAnswer", "UnityException"]
+__all__ = ["ActionTuple", "BuildEnded", "NoAnswer", "UnityEngine", "UnityException"]
 
 _LOOK_SECONDS = 0.2  # between two checks that the build is alive; its answers are received at once
 _CLOSE_SECONDS = 2.0  # that a build has to exit by itself
@@ -48,11 +48,11 @@ class NoAnswer(RollmillError):
     """The build was silent for longer than `timeout`."""
 
 
-class Ended(RollmillError):
+class BuildEnded(RollmillError):
     """The build's process has ended."""
 
 
-class Engine(UnityEnvironment):  # type: ignore[misc]  # untyped
+class UnityEngine(UnityEnvironment):  # type: ignore[misc]  # untyped
     """A build that was started with a seed; `parameters` sets its float parameters with the next message."""
 
     _process: Any  # ML-Agents' own variable: what it closes
@@ -113,7 +113,7 @@ class Engine(UnityEnvironment):  # type: ignore[misc]  # untyped
         if code is not None:
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             hint = "env.args.log_folder has its output" if self._log else "set env.args.log_folder to see its output"
-            raise Ended(f"the build {how}; {hint}")
+            raise BuildEnded(f"the build {how}; {hint}")
 
 
 class _Communicator(RpcCommunicator):  # type: ignore[misc]  # untyped

@@ -16,7 +16,7 @@ from rollmill_envs.unity.config import UnityConfig
 from rollmill_envs.unity.rendering import Looks, look_at
 
 if TYPE_CHECKING:
-    from rollmill_envs.unity.unity_engine import Engine
+    from rollmill_envs.unity.unity_engine import UnityEngine
 
 Info = dict[str, Any]
 
@@ -35,7 +35,7 @@ class UnityEnv(gym.Env[Any, Any]):
 
     def __init__(self, path: Path, settings: UnityConfig, looks: Looks | None = None) -> None:
         self._path, self._settings = path, settings
-        self._engine: Engine | None = None
+        self._engine: UnityEngine | None = None
         self._shown: Any = None
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": settings.decisions_per_second}
         self.looks = self._look() if looks is None else looks
@@ -115,23 +115,23 @@ class UnityEnv(gym.Env[Any, Any]):
             if not is_good or self._settings.seed is None:
                 self.close()
 
-    def _start(self, seed: int) -> Engine:
+    def _start(self, seed: int) -> UnityEngine:
         """Start the build, or refuse it in one line."""
-        from rollmill_envs.unity.unity_engine import Ended, Engine, NoAnswer, UnityException
+        from rollmill_envs.unity.unity_engine import BuildEnded, NoAnswer, UnityEngine, UnityException
 
         where = f"env.args.build={self._settings.build}"
         try:
-            self._engine = Engine(self._path, self._settings, seed % 2**31)
+            self._engine = UnityEngine(self._path, self._settings, seed % 2**31)
         except NoAnswer as error:
             remedy = "see whether it starts by itself, or raise env.args.timeout"
             raise Refused(f"{where}: {error} (env.args.timeout={self._settings.timeout:g}); {remedy}") from error
-        except Ended as error:
+        except BuildEnded as error:
             raise Refused(f"{where}: before it connected, {error}") from error
         except UnityException as error:
             raise Refused(f"{where}: {' '.join(str(error).split())}") from error
         return self._engine
 
-    def _go_on(self, engine: Engine, deadline: float, what: str) -> None:
+    def _go_on(self, engine: UnityEngine, deadline: float, what: str) -> None:
         """One exchange of messages; other agents of the scene may be answered several times before ours asks."""
         if monotonic() > deadline:
             limit = self._settings.timeout
