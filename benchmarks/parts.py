@@ -29,6 +29,7 @@ from rollmill.launch.process import set_threads, tune_allocator
 from rollmill.learners.optimizer import build_optimizers
 from rollmill.runtime.blueprint import Blueprint
 from rollmill.runtime.serial import SerialRuntime
+from rollmill.runtime.topology import draw_graph
 from rollmill.types import Array
 
 Part = Callable[[], int]  # does a piece of work and says how many steps it was

@@ -79,7 +79,7 @@ def identity(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def refuse_edited_config(path: Path, loaded: Loaded[ExperimentConfig], state: Mapping[str, Any], where: Path) -> None:
-    """Refuse a config that was edited, or a checkpoint that was copied here: the run would be neither of the two.
+    """Raise `Refused` if config.yaml differs from the config in the checkpoint: it was edited or copied here.
 
     `state` is that of the checkpoint `where`. Settings that neither file names are those of a newer version.
     """

@@ -100,6 +100,9 @@ def _with_absolute_path(observer: ObserverConfig, folder: Path) -> ObserverConfi
 
 
 def _absolute(file: str, folder: Path) -> str:
-    """The file that is meant; left as it is if there is none, so that the refusal names what the user wrote."""
+    """The absolute path, searched next to the config, then in the working directory; unchanged if there is none.
+
+    Then the refusal names what the user wrote.
+    """
     found = next((path for path in (folder / file, Path(file)) if path.exists()), None)
     return file if found is None else str(found.resolve())

@@ -16,7 +16,7 @@ import pytest
 
 from rollmill.cli import main
 from rollmill.config.yaml_text import written
-from rollmill.launch.sampler import BEGUN, Sampler
+from rollmill.launch.stack_sampler import BEGUN, Sampler
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of
 from rollmill.profiling.span import family_usage, spent
 from rollmill.profiling.stacks import Sampled, Stack, read_samples, speedscope

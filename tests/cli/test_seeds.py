@@ -93,7 +93,7 @@ def test_cores_are_dealt_out_as_far_as_they_go():
         (["--seeds", "1.5"], "--seeds '1.5': '1.5' is no seed: write whole numbers"),
         (["--seeds", "3-1"], "--seeds '3-1': '3-1' is no range of up to 1000 seeds: write whole numbers"),
         (["--seeds", "1,2,1"], "--seeds '1,2,1': 1 is given twice: keep one"),
-        (["--seeds", "1,2", "seed=3"], "seed=3 can't stand beside --seeds: leave one of them out"),
+        (["--seeds", "1,2", "seed=3"], "seed=3 and --seeds exclude each other: leave one of them out"),
         (["--seeds", "1,2", "train.step=3"], "train.step"),
         (["--seeds", "1", "--side-by-side", "0"], "--side-by-side 0: at least one run is trained at a time: give 1"),
         (["--side-by-side", "2"], "--side-by-side 2 is about several seeds: add --seeds"),

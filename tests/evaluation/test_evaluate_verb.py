@@ -196,7 +196,7 @@ REFUSED = [
     (["--policy", "constant:2", "--env", "Pendulum-v1"], None),
     (["--policy", "constant:3", "--env", "Pendulum-v1"], "outside of the actions, -2.0 to 2.0"),
     (["--policy", "random"], "nothing to play"),
-    (["--env", "CartPole-v1"], "nobody to play it"),
+    (["--env", "CartPole-v1"], "there is no player"),
     (["--policy", "random", "--env", "CartPole-v7"], "no such environment"),
     (["missing"], "no such run or checkpoint"),
     (["EMPTY"], "has no weights yet"),

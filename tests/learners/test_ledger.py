@@ -11,7 +11,7 @@ import torch
 from rollmill.actors.tickets import Turn
 from rollmill.algorithms.appo import APPOConfig
 from rollmill.errors import Refused, Stalled
-from rollmill.learners.ledger import FlightLedger, LagController
+from rollmill.learners.ledger import LagController, TicketLedger
 from rollmill.models.weights import WeightsLoader, weights_of, weights_spec
 from rollmill.transport.local import LocalCell, LocalChannel
 from rollmill.types import TICKET, Flow, Ticket
@@ -22,7 +22,7 @@ class Table:
 
     def __init__(self, actors, flow, versions=2, room=None):
         self.channels = [LocalChannel(TICKET, 1, 1, room or flow.in_flight) for _ in range(actors)]
-        self.ledger = FlightLedger([channel.sender(0) for channel in self.channels], flow, versions)
+        self.ledger = TicketLedger([channel.sender(0) for channel in self.channels], flow, versions)
         self.network = torch.nn.Linear(1, 1)
         self.cell = LocalCell(weights_spec(self.network.state_dict()), versions)
         self.turns = [self.new_turn(actor) for actor in range(actors)]

@@ -92,7 +92,7 @@ def keys_of(source: TextIO | None, output: TextIO | None) -> Keys | None:
 
 
 def _put_back(terminal: int, ours: list[Any] | None, before: list[Any]) -> None:
-    """Undo what we did, unless another program, such as the shell, has set the terminal since."""
+    """Restore the terminal settings, unless another program, such as the shell, has changed them since."""
     if termios.tcgetattr(terminal) == ours:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 

@@ -238,7 +238,7 @@ def _attempt(call: Callable[..., None], *args: Any) -> EnvironmentFailed | None:
 
 
 def _construct_all(env_id: str, construct: Callable[[], gym.Env[Any, Any]], size: int) -> list[Instance]:
-    """All instances; those that were made are closed if one can't be."""
+    """Construct all environments; if one fails, close the others and raise."""
     instances: list[Instance] = []
     try:
         instances.extend(Instance(f"env.id={env_id}: environment {k}", construct) for k in range(size))

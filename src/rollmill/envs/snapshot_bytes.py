@@ -45,7 +45,7 @@ def packed_size(kind: str, *lengths: int) -> int:
 
 
 def row_bytes(obs: Nested, k: int) -> bytes:
-    """What row k of a group's observations shows."""
+    """The observation of row k as raw bytes."""
     return b"".join(leaf[k].tobytes() for _, leaf in nested.leaves(obs))
 
 

@@ -119,7 +119,7 @@ class Ledger(Protocol):
         return
 
 
-class FlightLedger:
+class TicketLedger:
     """Gives tickets while fewer unrolls than allowed are in flight, to the actor that has the fewest of them.
 
     An unroll is in flight from its ticket until it is consumed. One per actor, all consumed by one update, is

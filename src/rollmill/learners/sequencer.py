@@ -16,7 +16,7 @@ import numpy as np
 from rollmill.events import Progress
 from rollmill.flight.log import Flight
 from rollmill.learners.journal import Journal
-from rollmill.learners.ledger import FlightLedger, Ledger
+from rollmill.learners.ledger import Ledger, TicketLedger
 from rollmill.learners.scores import Ended, Scores
 from rollmill.learners.stopwatch import Stopwatch
 from rollmill.learners.tap import Tap
@@ -40,7 +40,7 @@ class Sequencer:
         stopwatch: Stopwatch,
     ) -> None:
         self.tickets, self.store = tickets, store
-        self.ledger: Ledger = FlightLedger(tickets, flow, versions_kept)
+        self.ledger: Ledger = TicketLedger(tickets, flow, versions_kept)
         self.flight = Flight()
         self.tap: Tap | None = None
         self.scores = Scores()

@@ -110,7 +110,7 @@ def call(hooks: Hooks, event: Event) -> None:
 
 
 def _described(error: BaseException) -> str:
-    """What was raised, and the line of the user's own code."""
+    """The exception on one line, with file and line number of the outermost frame of the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename != __file__] or list(frames)
     where = f"{Path(own[0].filename).name}, line {own[0].lineno}"

@@ -101,7 +101,7 @@ class EvaluationObserver:
             self._complete_summary()
 
     def _look(self, pause: float, niceness: int | None = None) -> None:
-        """Take in what is finished; begin the next if the last was begun `pause` seconds ago."""
+        """Collect a finished evaluation; start the next if `pause` seconds have passed since the last start."""
         if self._running is not None and self._running.process.exit_code is not None:
             self._take()
         if self._running is None and self._wanted is not None and monotonic() - self._begun >= pause:

@@ -14,7 +14,7 @@ ROUNDING = 1e-3  # of shares that add up to one
 
 
 def amount(value: float | None) -> str:
-    """A return or a length: `487.3`, `-0.021`, `12,345`."""
+    """A return or an episode length for display: `487.3`, `-0.021`, `12,345`."""
     if value is None:
         return UNKNOWN
     if not math.isfinite(value):

@@ -59,7 +59,7 @@ class AppendedFile:
             os.close(descriptor)
 
     def _take_back(self, before: int, written: int) -> None:
-        """Remove the part of a piece that found room, unless another process has written after it."""
+        """Remove a piece that was written in part, unless another process has appended since."""
         assert self._descriptor is not None
         with suppress(OSError):
             if written and os.fstat(self._descriptor).st_size == before + written:

@@ -92,7 +92,7 @@ class _Session:
         self._failed_in_a_row = 0
 
     def run(self) -> Evaluation:
-        """All of it; whatever ends it, what was played is kept."""
+        """Run the evaluation. If it fails or is interrupted, the episodes played so far are saved."""
         status, workers = "failed", self._request.workers
         try:
             with watchdog(self._job.env_seconds, self._job.recording.folder / "stacks.txt"):

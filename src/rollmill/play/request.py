@@ -123,7 +123,7 @@ def checked(request: Request) -> Request:
     if request.run is not None and request.env is not None:
         raise Refused(f"--env {request.env}: the run has its environment; leave it out, or change it with env.…=")
     if request.env is not None and request.policy is None:
-        raise Refused(f"--env {request.env}: nobody to play it; give --policy random, constant:K or scripted:NAME")
+        raise Refused(f"--env {request.env}: there is no player; give --policy random, constant:K or scripted:NAME")
     if request.policy is not None and request.greedy is not None:
         raise Refused(f"--{'greedy' if request.greedy else 'sample'} is for trained policies; --policy is given")
     if request.grid and not request.video:

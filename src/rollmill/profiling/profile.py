@@ -19,7 +19,7 @@ from rollmill.errors import Refused, RollmillError, SignalExit, exit_code_of
 from rollmill.events import Progress, Updated
 from rollmill.experiment import Experiment
 from rollmill.launch.process import usable_cores
-from rollmill.launch.sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
+from rollmill.launch.stack_sampler import BEGUN, FOLDER_VARIABLE, OVER, Sampler
 from rollmill.numerics import require
 from rollmill.persist.run_folder import make_output_folder
 from rollmill.profiling.profile_table import lines_of, processes_of, rows_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rollmill.launch.sampler import WAITING
+from rollmill.launch.stack_sampler import WAITING
 
 OURS = "rollmill."
 WAITS_OF_THREADS = ("threading:", "queue:", "select", "concurrent.futures.thread:", "rollmill.launch.pulse:")

@@ -19,7 +19,7 @@ from rollmill.actors.component import Component
 from rollmill.launch.json_lines import write_line
 from rollmill.launch.process import set_threads, write_output_to
 from rollmill.launch.pulse import LINE_BYTES, PULSE
-from rollmill.launch.sampler import WAITING, sample_if_wanted
+from rollmill.launch.stack_sampler import WAITING, sample_if_wanted
 from rollmill.runtime.graph import End, Node
 from rollmill.runtime.wiring import SharedWiring
 from rollmill.transport.ports import PortCounters

@@ -58,7 +58,7 @@ def train_seeds(
     for override in overrides:
         key, _, value = override.partition("=")
         if key.strip() == "seed":
-            raise Refused(f"seed={value} can't stand beside --seeds: leave one of them out")
+            raise Refused(f"seed={value} and --seeds exclude each other: leave one of them out")
     settings = load_config(config, overrides).config
     require(settings.runtime.numerics)
     cores = deal_cores(usable_cores(), cores_needed(settings, start_from), len(numbers), side_by_side)
