@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
+from typing import cast
 
 from rollmill.errors import NoExperience, Stalled
 from rollmill.events import Event, WorkerReplaced
@@ -42,10 +43,8 @@ class ProcessRuntime:
         self._supervisor.prepare()
         set_threads(self._config.threads_of("learner"))
         ports = self._wiring.attach("learner")
-        component = self._graph.node("learner").build("learner", ports)
-        assert isinstance(component, Learner)
-        self.learner = component
-        self._supervisor.start(component, ports, points or {})
+        self.learner = cast(Learner, self._graph.node("learner").build("learner", ports))
+        self._supervisor.start(self.learner, ports, points or {})
 
     def plan(self) -> tuple[str, ...]:
         """What runs where, for people."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import cast
 
 from rollmill.actors.component import Component
 from rollmill.errors import Stalled
@@ -35,8 +36,8 @@ class SerialRuntime:
             if points:
                 component.resume(points)
             self._components.append((threads, component))
-            if isinstance(component, Learner):
-                self.learner = component
+            if node.role == "learner":
+                self.learner = cast(Learner, component)
 
     def component(self, name: str) -> Component:
         """The component called `name`."""
