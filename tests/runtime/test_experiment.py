@@ -139,12 +139,12 @@ def test_a_loaded_recurrent_policy_remembers_until_it_is_reset(tmp_path):
     obs = np.linspace(-1, 1, policy.observation_space.shape[0], dtype=np.float32)
     policy.reset()
     policy(obs)
-    after_one = policy._state
+    after_one = policy._player._state
     policy(obs)
-    after_two = policy._state
+    after_two = policy._player._state
     policy.reset()
     policy(obs)
-    assert np.allclose(policy._state["hidden"], after_one["hidden"])
+    assert np.allclose(policy._player._state["hidden"], after_one["hidden"])
     assert not np.allclose(after_one["hidden"], after_two["hidden"])
 
 

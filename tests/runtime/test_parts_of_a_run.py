@@ -46,7 +46,9 @@ OPENED: list[str] | None = None  # the files that were opened, while it is a lis
 
 def _hear(event: str, arguments: tuple) -> None:
     if event == "open" and OPENED is not None and isinstance(arguments[0], str | bytes | os.PathLike):
-        OPENED.append(os.fspath(arguments[0]))
+        file, mode = os.fspath(arguments[0]), arguments[1]
+        if mode is not None or OPENED[-1:] != [file]:  # open(…, opener=os.open) is heard twice
+            OPENED.append(file)
 
 
 @pytest.fixture
