@@ -26,7 +26,6 @@ from rollmill.algorithms.registry import RECIPES  # noqa: E402
 from rollmill.events import Updated  # noqa: E402
 from rollmill.experiment import Experiment  # noqa: E402
 from rollmill.settings import load_config  # noqa: E402
-from rollmill.stores.rollout import STORES  # noqa: E402
 
 WARM_UP, UPDATES, ROUNDS = 500, 2500, 5
 CONFIG = {
@@ -76,8 +75,7 @@ def microseconds(flight_log: bool) -> float:
 
 
 def main() -> None:
-    RECIPES["offline-stand-in"] = replace(RECIPES["offline-stand-in"], update=Nothing)
-    STORES["offline-stand-in"] = TimedStore
+    RECIPES["offline-stand-in"] = replace(RECIPES["offline-stand-in"], update=Nothing, store=TimedStore)
     print(f"calibration loop {calibrate():.0f} ms")
     for flight_log in (True, False):
         measured = [microseconds(flight_log) for _ in range(ROUNDS)]
