@@ -50,6 +50,10 @@ class Sick(gym.Env):
 
     def observation(self):
         return self.symptom if self.count == self.at else np.zeros(4, np.float32)
+
+class Exits(Sick):
+    def __init__(self):
+        raise SystemExit(3)
 """
 
 MODELS = """\
@@ -62,6 +66,10 @@ class Net(nn.Module):
 
     def forward(self, obs, state, reset):
         return self.linear(obs), state
+
+class Exits(Net):
+    def __init__(self, observation_space, action_space):
+        raise SystemExit(3)
 
 class Flat(Net):
     def forward(self, obs, state, reset):
@@ -181,6 +189,7 @@ def test_a_mistake_in_the_file_is_refused(
             ["runtime.kind=processes", "runtime.workers=2"],
             ("runtime.workers=2", "more than env.groups=1", "set runtime.workers=1 or raise env.groups"),
         ),
+        (["model.hidden=[99999999999]"], ("model.torso=auto", "the network can't be built", "make it smaller")),
         # with memory a minibatch is made of whole sequences of 8 steps
         (
             ["model.memory=gru", "algorithm.minibatch=4"],
@@ -192,6 +201,7 @@ def test_a_mistake_in_the_file_is_refused(
         "duplicate override",
         "no value",
         "more workers than groups",
+        "network without room",
         "minibatch that cuts sequences",
     ],
 )
@@ -247,6 +257,11 @@ def test_an_environment_that_breaks_its_promise_is_refused(
     assert said_in_order(line, "env.id=", "envs.py:Sick", "environment 0", *parts, remedy), line
 
 
+def test_an_environment_whose_constructor_exits_is_refused(rollmill: Rollmill, folder: Path) -> None:
+    line = refusal(rollmill, folder, "good.yaml", "env.id=envs.py:Exits")
+    assert said_in_order(line, "env.id=", "envs.py:Exits", "SystemExit: 3", "fix env.args"), line
+
+
 def test_the_same_environment_without_a_symptom_is_sound(rollmill: Rollmill) -> None:
     """The control of the test above."""
     Path("good.yaml").write_text(CONFIG.replace("CartPole-v1", "envs.py:Sick"))
@@ -260,12 +275,14 @@ def test_the_same_environment_without_a_symptom_is_sound(rollmill: Rollmill) -> 
         ("class: Net, args: {inputs: 5}", ("nets.py", "(8x4 and 5x8)", "nets.py:9", "fix the model")),
         ("class: Flat", ("nets.py", "float32 [8, 8]", "return a tensor [T, B, F]")),
         ("class: Unused", ("nets.py", "'spare.weight', 'spare.bias'", "use them in forward() or remove them")),
+        ("class: Exits", ("nets.py", "the constructor raised SystemExit: 3", "fix the model")),
         ("class: Nett", ("nets.py", "no 'Nett'", "did you mean 'Net'?")),
     ],
     ids=[
         "wrong inputs",
         "wrong output",
         "unused parameter",
+        "exit in the constructor",
         "unknown class",
     ],
 )

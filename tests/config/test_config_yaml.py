@@ -95,6 +95,8 @@ def test_a_merged_value_has_the_line_on_which_it_was_written() -> None:
         ),
         ("seed: !mine 3", "x.yaml:1: tag '!mine' isn't allowed: a config holds plain values only"),
         ("seed: !!int many", "x.yaml:1: 'many' is not a number"),
+        ("seed: !!int ''", "x.yaml:1: '' is not a number"),
+        ("seed: !!bool maybe", "x.yaml:1: 'maybe' is not a boolean"),
         ("? [1, 2]\n: 3", "x.yaml:1: a list or a mapping can't be a key: write 'key: value'"),
         ("train: {<<: 3}", "x.yaml:1: '<<' merges mappings only: name the anchor of one"),
         ("seed: &a [*a]", "x.yaml:1: aliases make 'seed[0]' endless: write the values out"),

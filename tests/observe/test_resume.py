@@ -150,3 +150,9 @@ def test_the_past_is_the_last_hundred_episodes(tmp_path: Path, run_events) -> No
     assert past.returns == tuple(value for u in range(551, 601) for value in (10.0 * u, 10.0 * u + 2))
     assert past.lengths == (50,) * 100
     assert past.truncated == (False, True) * 50
+    file = tmp_path / "episodes.csv"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([*lines[:-1], lines[-1].replace("6002.0", "six")]))
+    assert last_episodes(tmp_path).returns == past.returns[:-1], "a damaged row is left out"
+    file.write_bytes(b"\xff" + file.read_bytes().replace(b"return", b"retorn", 1))
+    assert last_episodes(tmp_path).returns == ()

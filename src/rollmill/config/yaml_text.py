@@ -134,8 +134,9 @@ class _Reading:
             return node.value
         try:
             return self._yaml.constructor.construct_object(node)
-        except ValueError:
-            return self._complain(node, f"{shown(node.value)} is not a number")
+        except (ValueError, KeyError, IndexError):  # of numbers, booleans and empty text
+            kind = "a boolean" if str(node.tag).endswith(":bool") else "a number"
+            return self._complain(node, f"{shown(node.value)} is not {kind}")
 
     def _complain(self, node: Node, text: str) -> None:
         mistake = Mistake(self._origin(_line(node)), text)

@@ -49,7 +49,11 @@ def draw_blueprint(config: ExperimentConfig, spare_slots: int = 0, is_new: bool 
         **spaces._asdict(),
         spare_slots=spare_slots,
     )
-    network = blueprint.network("cpu")
+    try:
+        network = blueprint.network("cpu")
+    except (RuntimeError, MemoryError) as error:  # of torch's allocator
+        reason = " ".join(str(error).split())[:200]
+        raise Refused(f"{config.model.setting}: the network can't be built: {reason}; make it smaller") from error
     if isinstance(network, Network):  # policy and value; a model of another shape has checks of its own
         check_network(network, spaces.observation_space, spaces.action_space)
         if is_new:

@@ -83,7 +83,7 @@ def from_class(config: EnvConfig, make: Any, pictures: bool) -> Constructor:
     def construct() -> gym.Env[Any, Any]:
         try:
             env = make(**drawing, **config.args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _construction_failed(config, error) from error
         if not isinstance(env, gym.Env):
             raise Refused(f"env.id={config.id}: returned a {type(env).__name__}; it must return a gymnasium.Env")
@@ -110,7 +110,7 @@ def _from_registry(config: EnvConfig, pictures: bool) -> Constructor:
             raise _unknown(config, known_environments()) from error
         except (gym.error.DependencyNotInstalled, ImportError) as error:
             raise Refused(f"env.id={config.id} needs what is not installed: {_one_line(error)}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _construction_failed(config, error) from error
 
     return construct
@@ -120,10 +120,10 @@ def _unknown(config: EnvConfig, known: list[str]) -> Refused:
     return Refused(f"env.id={config.id}: no such environment; {nearest(config.id, known, LISTED)}")
 
 
-def _construction_failed(config: EnvConfig, error: Exception) -> Refused:
+def _construction_failed(config: EnvConfig, error: BaseException) -> Refused:
     reason = f"{type(error).__name__}: {_one_line(error)}"
     return Refused(f"env.id={config.id}: can't be made with env.args={config.args}: {reason}; fix env.args")
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())

@@ -89,7 +89,7 @@ def guarded(setting: str, what: str, call: Callable[[], Any]) -> Any:
         return call()
     except Refused:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         frame = traceback.extract_tb(error.__traceback__)
         # the deepest line outside torch: that is the user's, even if it called one of torch's functions
         own = [entry for entry in frame if f"{Path(torch.__file__).parent}/" not in entry.filename][-1]

@@ -46,7 +46,12 @@ def _newest(run: RunFolder) -> Weights:
     """Those that the run left at its end, or those of its newest checkpoint whose weights are good."""
     found = Checkpoints(run.checkpoints, CheckpointConfig()).newest_with(_of_checkpoint)
     if run.weights.is_file():
-        final = RunFolder.read_weights(run.weights)
+        try:
+            final = RunFolder.read_weights(run.weights)
+        except Refused as refusal:
+            if found is None:
+                raise
+            raise Refused(f"{refusal}; give the checkpoint {found.content.path} in place of the run") from None
         is_same = found is not None and array_bytes(final) == array_bytes(found.content.arrays)
         return found.content if found and is_same else Weights(final, run.weights, None)
     if found is None:

@@ -7,6 +7,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,18 +34,17 @@ def trim(run: Path, env_steps: int) -> None:
 
 
 def last_episodes(run: Path, size: int = 100) -> EpisodesEnded:
-    """The last episodes in episodes.csv, oldest first; none if there is no such file."""
-    path, rows = run / "episodes.csv", []
+    """The last episodes in episodes.csv, oldest first; none if there is no such file. Damaged rows are left out."""
+    path, episodes = run / "episodes.csv", []
     # A line is shorter than 200 bytes. The first is the header or cut, the last is empty or not finished.
     if lines := tail(path, 200 * (size + 2))[1:-1]:
-        with path.open(encoding="utf-8") as file:
-            rows = list(csv.DictReader([file.readline(), *lines[-size:]]))
-    return EpisodesEnded(
-        Progress(),
-        tuple(float(row["return"]) for row in rows),
-        tuple(int(row["length"]) for row in rows),
-        tuple(row["truncated"] == "1" for row in rows),
-    )
+        with path.open(encoding="utf-8", errors="replace") as file:
+            rows = csv.DictReader([file.readline(), *lines[-size:]])
+        for row in rows:
+            with suppress(ValueError, KeyError, TypeError):
+                episodes.append((float(row["return"]), int(row["length"]), row["truncated"] == "1"))
+    returns, lengths, truncated = zip(*episodes, strict=True) if episodes else ((), (), ())
+    return EpisodesEnded(Progress(), returns, lengths, truncated)
 
 
 def _sift(path: Path, split: Callable[[BinaryIO], Iterable[Piece]]) -> None:
