@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,11 +34,12 @@ def test_the_best_episodes_of_the_last_tenth_are_kept(tmp_path):
     import numpy as np
 
     said = run("best_episodes.py", "train.steps=40000", "observe.console=none", cwd=tmp_path)
-    assert said.startswith("kept 10 of ")
+    kept, seen = (int(number) for number in re.match(r"kept (\d+) of (\d+) ", said).groups())
+    assert kept == min(10, seen) > 0, "how many end in the last tenth depends on the policy, and so on the CPU"
     folder = tmp_path / said.split(" in ")[1].strip()
     episodes = [dict(np.load(file)) for file in sorted(folder.glob("*.npz"))]
     returns = [float(episode["raw_return"]) for episode in episodes]
-    assert len(returns) == 10
+    assert len(returns) == kept
     assert returns == sorted(returns, reverse=True)
     for episode, value in zip(episodes, returns, strict=True):
         steps = len(episode["action"])
